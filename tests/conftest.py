@@ -507,10 +507,7 @@ def run_whole(tmp_path):
         folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
         if spec.reference == "memorized_model":
             trial.run_job(Job(name="memorize", kind="memorize", spec=spec), folders, lambda event: None)
-        job, trail = (
-            Job(name="trial", kind="trial", spec=spec),
-            trial.erasing.Trail(tasks.PeakMemory(torch.device("cpu"))),
-        )
-        trial.run_trial(job, folders, lambda event: None, trail)
+        trail = trial.erasing.Trail(tasks.PeakMemory(torch.device("cpu")))
+        trial.run_trial(Job(name="trial", kind="trial", spec=spec), folders, lambda event: None, trail)
 
     return run

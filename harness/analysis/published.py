@@ -19,7 +19,7 @@ from harness.records.results import PointResults, Results, TrialResults
 from harness.settings import REFERENCE_ROWS, EvaluatorSpec, Source, Trial, replace
 
 COLUMNS = (
-    "title", "model", "published_model", "label", "strength", "collapsed", "lacking", "name", "metric", "ours",
+    "model", "place", "label", "strength", "collapsed", "lacking", "name", "metric", "ours",
     "published", "difference", "tolerance", "is_inside", "obstacles", "is_set_aside",
 )  # fmt: skip
 COLLAPSED_THERE = "the published model has collapsed: its flag is compared, not its numbers"
@@ -48,7 +48,7 @@ def published_frame(results: Results, ranked: ranking.RankedTable) -> pd.DataFra
         figures[record.get("model", theirs_in_order[0]), row_name] = record
     for number, model in enumerate(dict.fromkeys(spec.table_model for spec in results.plan.trials)):
         theirs = by_id.get(model.lower(), theirs_in_order[min(number, len(theirs_in_order) - 1)])
-        about = {"title": conditions.title, "model": model, "published_model": theirs}
+        about = {"model": model, "place": f"{model} next to {theirs} of {conditions.title}"}
         for key, row in conditions.rows.items():
             for cell in _row_cells(results, model, row, figures[theirs, key], metrics, ranked, conditions, theirs):
                 rows.append(about | cell)

@@ -126,10 +126,11 @@ def worst_class(classes: Sequence[str]) -> str:
 def seconds_per_seed(results: Results) -> float:
     """Return the expected seconds of another training seed, with its search where each seed has one.
 
-    Holdout rows are left out. NaN where a trial did not record its time.
+    Holdout rows are left out. NaN where a trial did not record its time, or runs are replicates, which others train.
     """
     seed_points = [point for point in results.measured if not point.spec.is_holdout_row]
-    if not seed_points or not all(point.made or point.spec.is_reference for point in seed_points):
+    is_timed = all((point.made or point.spec.is_reference) and not point.spec.replicate_of for point in seed_points)
+    if not seed_points or not is_timed:
         return math.nan
     missed = [trial.walked.seconds for trial in results.trials if trial.walked and not trial.walked.reached]
     studies = [study for study in results.studies if study.spec.per == "seed"]

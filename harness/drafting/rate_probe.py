@@ -18,7 +18,7 @@ from harness.errors import TrialError
 from harness.execution import job, queue
 from harness.execution.trial import run_job
 from harness.planning import plan, sweep_file
-from harness.records import journal, results
+from harness.records import results
 from harness.records.journal import Candidate
 from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, Plan, Study, replace
 
@@ -80,7 +80,7 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
             tell(f"Trying the learning rate {rate:.0e} on {planned.studies[0].trial.forget.rows} texts.")
             settings = {study.trial.strength_name: PASSES[-1], RATE: rate}
             run_job(queue.candidate_job(study, number, settings), folders, lambda event: None)
-            [*_, record] = journal.Journal(folders.results / "journal").read(study.study_id)
+            [*_, record] = folders.journal.read(study.study_id)
             assert isinstance(record, Candidate)
             if not record.probes:
                 raise TrialError(record.end)

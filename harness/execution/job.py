@@ -37,10 +37,6 @@ class Folders:
     def journal(self) -> Journal:
         return Journal(self.results / "journal")
 
-    @property
-    def plan_file(self) -> Path:
-        return self.results / "journal" / "plan.json"
-
 
 class CandidateTask(Strict):
     """A candidate of a study."""

@@ -67,11 +67,6 @@ def measured_set(spec: Trial) -> Sequences:
     return forget_set(spec) if spec.measured is None else forget_set(replace(spec, forget=spec.measured))
 
 
-def retain_set(spec: Trial, sequence_tokens: int) -> Sequences | None:
-    """Return the retain set, cut at `sequence_tokens`; None if the sweep has none."""
-    return None if spec.retain is None else _texts_of(spec, sequences.load_retain, spec.retain, sequence_tokens)
-
-
 def more_texts(spec: Trial, texts: Mapping[MoreTexts, Source]) -> dict[MoreTexts, Sequences]:
     """Return an evaluator's unseen, retain and validation texts."""
     return {role: _texts_of(spec, sequences.LOADERS[role], source) for role, source in texts.items()}
@@ -238,8 +233,9 @@ class ErasingTask(_TrialTask):
         self.engine = self.spec.engine
         self.forget = forget_set(self.spec)
         self.retain: Sequences | None = None
-        if self.spec.reference == "retain_data":
-            self.retain = retain_set(self.spec, int(self.forget.lengths_N.max()))
+        if self.spec.reference == "retain_data" and self.spec.retain is not None:
+            cut = int(self.forget.lengths_N.max())
+            self.retain = _texts_of(self.spec, sequences.load_retain, self.spec.retain, cut)
         self._as_given = self._fingerprints()
 
     def load_original(self) -> Model:

@@ -124,7 +124,10 @@ def _drawn_like(weight: torch.Tensor, shape: torch.Size, generator: torch.Genera
 def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
     """Return the modules that get an adapter, in the model's order; by default peft's `all-linear`."""
     output = model.get_output_embeddings()
-    names = [name for name, module in model.named_modules() if _is_linear(module) and module is not output]
+    linear = [
+        pair for pair in model.named_modules() if isinstance(pair[1], torch.nn.Linear) or _is_inputs_first(pair[1])
+    ]
+    names = [name for name, module in linear if module is not output]
     if isinstance(lora.targets, str):
         if not names:
             raise ModelError(f"a {type(model).__name__} has no linear modules that LoRA could adapt.")
@@ -151,10 +154,6 @@ def missing_targets(checkpoint: Checkpoint, lora: LoRA | None) -> str | None:
 def _names_meant(names: Sequence[str], targets: Sequence[str]) -> list[str]:
     ends = tuple(f".{target}" for target in targets)
     return [name for name in names if f".{name}".endswith(ends)]
-
-
-def _is_linear(module: torch.nn.Module) -> bool:
-    return isinstance(module, torch.nn.Linear) or _is_inputs_first(module)
 
 
 def _is_inputs_first(module: torch.nn.Module) -> bool:

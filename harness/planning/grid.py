@@ -148,11 +148,6 @@ def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate]
     return tuple(dict.fromkeys(variants))
 
 
-def is_one_strength_a_row(templates: Sequence[TrialTemplate]) -> bool:
-    """Return whether no row is a curve: its strength is then only where a walk ends."""
-    return sum(len(template.strengths) for template in templates) == len({template.variant for template in templates})
-
-
 def ranked_strengths(
     at: Mapping[str, float], keys: Iterable[str], templates: Sequence[TrialTemplate], faults: Faults
 ) -> dict[str, contracts.Number]:

@@ -140,11 +140,6 @@ def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Fa
     return judges
 
 
-def assign_judges(judges: JudgesByRole, model: Checkpoint) -> dict[str, Checkpoint]:
-    """Return the judges of one model's trials; the model itself has the id `original`."""
-    return {role: judge or replace(model, id=ORIGINAL) for role, judge in judges.items()}
-
-
 def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
     path = f"judges.{role}"
     # A judge trained only on the embedded corpus.

@@ -57,7 +57,7 @@ def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
     Returns:
         Variants by a text such as `training.learning_rate: 1e-05 there, 3e-05 here`.
     """
-    if not (journal.folder / "plan.json").is_file():
+    if not journal.plan_file.is_file():
         return {}
     new_specs = _by_row(planned.trials)
     replaced: dict[str, list[str]] = {}

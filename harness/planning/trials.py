@@ -65,7 +65,8 @@ def build_trials(
     required: set[str] = {role for evaluator in erasure_evaluators.values() for role in evaluator.reads}
     for model in models:
         sources = texts[model.path]
-        unmeasured = _unmeasured(name, sweep, model, sources, resolve.assign_judges(judges, model.checkpoint))
+        own_judges = {role: judge or replace(model.checkpoint, id=names.ORIGINAL) for role, judge in judges.items()}
+        unmeasured = _unmeasured(name, sweep, model, sources, own_judges)
         specs = _evaluator_specs(unmeasured, sweep.measuring, evaluators, inputs, sources, model.retrained)
         original = replace(unmeasured, evaluators=specs)
         for seed in sweep.seeds:

@@ -180,7 +180,7 @@ class Started(Journaled):
 
 
 Record = Started | Walked | Point | Measurement | Candidate | Stopped | Failed
-KINDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in get_args(Record)}
+KINDS: dict[str, type[Record]] = {kind.__name__.lower(): kind for kind in get_args(Record)}
 
 
 @cache
@@ -221,7 +221,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._plan = folder / "plan.json"
+        self.plan_file = folder / "plan.json"
         self._warned: set[str] = set()
 
     def held(self) -> AbstractContextManager[None]:
@@ -279,20 +279,20 @@ class Journal:
         """Replace `plan.json` atomically."""
         plain = plan.model_dump(mode="json")
         text = json.dumps({**plain, "checksum": files.digest_of(plain)}, indent=1, allow_nan=False) + "\n"
-        files.write_whole(self._plan, text, "the plan", durable=True)
+        files.write_whole(self.plan_file, text, "the plan", durable=True)
 
     def read_plan(self) -> Plan:
         """Return the plan of the last run."""
         try:
-            plain = json.loads(self._plan.read_bytes())
+            plain = json.loads(self.plan_file.read_bytes())
             if plain.pop("checksum") != files.digest_of(plain):
                 raise ValueError("its checksum is of another content")
             return Plan.model_validate(plain, strict=False)
         except FileNotFoundError:
-            raise DataError(f"there is no {self._plan}. Run the sweep first: lethe sweep FILE.") from None
+            raise DataError(f"there is no {self.plan_file}. Run the sweep first: lethe sweep FILE.") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"{self._plan} is damaged, or not a plan of this version of Lethe "
+                f"{self.plan_file} is damaged, or not a plan of this version of Lethe "
                 f"({messages.storable(str(error), 1000)}). Run the sweep again: it writes a new one, and keeps what is "
                 "measured."
             ) from error
@@ -328,8 +328,7 @@ def _record_of(line: bytes) -> Record | None:
         values[name] = tuple(values[name])
     if "numbers" in values:
         values["numbers"] = {name: math.nan if value is None else value for name, value in values["numbers"].items()}
-    record: Record = KINDS[values.pop("kind")](**values)
-    return record
+    return KINDS[values.pop("kind")](**values)
 
 
 def _encode(value: Any, path: str) -> Json:

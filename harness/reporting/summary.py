@@ -100,8 +100,7 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
         return ""
     if runs < MIN_RUNS:
         more, unit = MIN_RUNS - runs, "replicate" if analysis.answer.heads[model]["replicates"] > 1 else "seed"
-        is_known = seconds > 0 and unit == "seed"  # A replicate is trained elsewhere.
-        time = f" (about {math.ceil(more * seconds / 60)} min, one trial at a time)" if is_known else ""
+        time = f" (about {math.ceil(more * seconds / 60)} min, one trial at a time)" if seconds > 0 else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
         luck = f" Differences below ×{BAND:g} may be luck{alike}." if len(rows) > 1 else ""

@@ -60,8 +60,7 @@ def undisturbed(tmp_path_factory):
 
 
 def test_a_sweep_leaves_what_it_promises(undisturbed):
-    names = {path.name for path in (undisturbed / "tiny").iterdir()}
-    assert names >= {
+    assert {path.name for path in (undisturbed / "tiny").iterdir()} >= {
         "journal", "table.csv", "ranking.csv", "table.md", "table.tex", "tradeoff.png", "tradeoff.pdf", "report.html",
     }  # fmt: skip
     rows = table(undisturbed)
@@ -97,8 +96,7 @@ def test_an_erased_model_that_was_not_kept_says_how_to_keep_it(sweep_file, undis
     [point] = loaded.table.query("variant == 'task_arithmetic'")["point_id"]
     with pytest.raises(DataError, match=r"was not kept\. Remove .* with --set keep_erased=all") as caught:
         loaded.model(point)
-    journal = Path(re.search(r"Remove (\S+\.jsonl)", str(caught.value)).group(1))
-    journal.unlink()
+    Path(re.search(r"Remove (\S+\.jsonl)", str(caught.value)).group(1)).unlink()
     again = run_sweep(sweep_file, overrides=["keep_erased=all"], executor="inline", results=results)
     assert again.model(point).config.model_type == "gpt_neo"
     assert again.table["ma"].tolist() == loaded.table["ma"].tolist()

@@ -73,9 +73,8 @@ def oid(body):
 @pytest.fixture
 def hub(make_model, tokenizer, tmp_path):
     """A running hub with a model and a data set of two configurations."""
-    model = make_model(3, vocabulary=256)
     folder = tmp_path / "model"
-    model.save_pretrained(folder)
+    make_model(3, vocabulary=256).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
     rows = "\n".join(json.dumps({"text": text}) for text in texts("retain")[:20]).encode()
@@ -109,8 +108,7 @@ def test_a_sweep_runs_offline_once_all_is_fetched(hub, tmp_path):
     assert not any(name.endswith("model.safetensors") for name in hub.asked), "a plan needs no weights"
     fetched = run(tmp_path, "prefetch", file, endpoint=endpoint)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr
-    lines = [line.split() for line in fetched.stdout.splitlines()[:2]]
-    assert lines == [
+    assert [line.split() for line in fetched.stdout.splitlines()[:2]] == [
         ["here", "models.0", "owner/model:", "fetched"], ["here", "data.retain", "owner/news", "(plain):", "fetched"],
     ]  # fmt: skip
     assert any(name.endswith("plain/train.jsonl") for name in hub.asked)

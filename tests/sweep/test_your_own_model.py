@@ -39,11 +39,10 @@ def original(hub_cache, tokenizer, tmp_path, monkeypatch, request):
         optimizer.zero_grad()
     model.save_pretrained(made)
     tokenizer.save_pretrained(made)
-    folder = hub_cache("EleutherAI/pythia-160m", made)
     monkeypatch.chdir(tmp_path)
     for name, texts in (("letters", LETTERS[:32]), ("other_letters", LETTERS[32:])):
         Path(f"{name}.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
-    return folder
+    return hub_cache("EleutherAI/pythia-160m", made)
 
 
 @pytest.mark.parametrize("original", [0], indirect=True)

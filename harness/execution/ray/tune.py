@@ -49,7 +49,7 @@ def ray_executor(*, work: str = RUN_JOB) -> Iterator[Executor]:
 def _run(temporary: Path, work: str, queue: JobQueue) -> None:
     folders = queue.folders
     if not session.IS_LOCAL:
-        folders = replace(folders, inputs=machine.node_inputs(queue.specs, folders.plan_file))
+        folders = replace(folders, inputs=machine.node_inputs(queue.specs, folders.journal.plan_file))
     feeder = _Feeder(queue)
     while True:
         _tuner(feeder, folders, work, temporary).fit()
@@ -185,7 +185,7 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
         gc.freeze()  # No collection looks through imported modules, which stay and take .2 seconds each time.
         if folders.inputs is not None:
             job = replace(job, node=session.node_name())
-            inputs = machine.node_inputs([job.spec], folders.plan_file)
+            inputs = machine.node_inputs([job.spec], folders.journal.plan_file)
             if clause := machine.input_differences(folders.inputs, inputs):
                 tune.report({"refusal": f"TrialError: {job.node} {clause}."})
                 return

@@ -136,8 +136,7 @@ class Published(Section):
 
 def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:
     """Return the published layout: a row for each model and method, two columns for each metric."""
-    place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]
-    rows = frame.assign(place=place).set_index(["place", "label", "strength", "collapsed"])
+    rows = frame.set_index(["place", "label", "strength", "collapsed"])
     columns = [Column("place", "", "heading"), Column("label", "Method"), Column("strength", "Strength")]
     wide = pd.DataFrame(index=rows.index.drop_duplicates())
     for name, cells in rows.groupby("name", sort=False):
@@ -152,9 +151,8 @@ def verified_table(frame: pd.DataFrame) -> Group:
     """Return a table for the terminal with a line for each figure, and the obstacles below it."""
     names = [cell["metric"].title if cell["metric"] else "Collapsed" for cell in frame.to_dict("records")]
     rows = (frame["label"] + " " + frame["strength"]).str.strip()
-    place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]
     verdict = frame["is_inside"].map({True: "inside", False: "OUTSIDE"}).fillna("not compared")
-    lines = frame.drop(columns="collapsed").assign(row=rows, figure=names, verdict=verdict, place=place)
+    lines = frame.drop(columns="collapsed").assign(row=rows, figure=names, verdict=verdict)
     columns = [Column("place", "", "heading"), Column("row", "Row", "group"), Column("figure", "Metric")]
     columns += [Column("ours", "Ours", "number"), Column("published", "Published", "number")]
     columns += [Column("difference", "Difference", "change"), Column("tolerance", "±", "number")]

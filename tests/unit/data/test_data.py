@@ -64,8 +64,7 @@ def test_too_few_rows_says_how_many(tokenizer, jsonl):
     source = jsonl(["text one", "text two"], sequences=5)
     said = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
     assert said.startswith(f"{source.path}: 2 sequences are there, and 5 are needed.")
-    beyond = jsonl(["text one"], start=1)
-    message = refusal(lambda: load_forget(beyond, tokenizer, VOCABULARY))
+    message = refusal(lambda: load_forget(jsonl(["text one"], start=1), tokenizer, VOCABULARY))
     assert "0 sequences are there from row 1 on, and 1 are needed" in message
 
 
@@ -121,8 +120,7 @@ def test_held_texts_skip_what_is_too_short_and_have_no_prefix(tokenizer, jsonl):
         assert found.lengths_N.tolist() == [45, 40, 45]
         assert found.prefix_tokens == 1
     assert load_retain(source, tokenizer, VOCABULARY, 40).tokens_NT.shape == (3, 40)
-    few = jsonl(lines, sequences=4, sequence_tokens=45)
-    message = refusal(lambda: load_retain(few, tokenizer, VOCABULARY))
+    message = refusal(lambda: load_retain(jsonl(lines, sequences=4, sequence_tokens=45), tokenizer, VOCABULARY))
     assert "3 texts of at least 32 tokens are there, and 4 are needed" in message
 
 
@@ -146,12 +144,9 @@ def test_digests_name_contents_and_prefix_only(tokenizer, jsonl, npy):
 
 
 def test_texts_that_changed_since_the_plan_are_refused(tokenizer, jsonl):
-    planned = jsonl(["abcdef"])
-    digest = load_forget(planned, tokenizer, VOCABULARY).digest
-    same = jsonl(["abcdef"], digest=digest)
-    assert load_forget(same, tokenizer, VOCABULARY).digest == digest
-    changed = jsonl(["abcdeg"], digest=digest)
-    message = refusal(lambda: load_forget(changed, tokenizer, VOCABULARY))
+    digest = load_forget(jsonl(["abcdef"]), tokenizer, VOCABULARY).digest
+    assert load_forget(jsonl(["abcdef"], digest=digest), tokenizer, VOCABULARY).digest == digest
+    message = refusal(lambda: load_forget(jsonl(["abcdeg"], digest=digest), tokenizer, VOCABULARY))
     assert "is not what it was when the sweep was planned" in message
 
 

@@ -49,8 +49,7 @@ def texts(model):
 
 
 def test_it_is_what_generating_from_every_prefix_gives(model, texts, make_sequences):
-    task = SimpleNamespace(forget=make_sequences(texts, prefix_tokens=PREFIX))
-    found = Extraction(tokens=4).evaluate(model, task)
+    found = Extraction(tokens=4).evaluate(model, SimpleNamespace(forget=make_sequences(texts, prefix_tokens=PREFIX)))
     expected = [strength_by_generating(model, text) for text in texts]
     assert expected == pytest.approx([1.0, 8 / 9, 5 / 9, 0.0, 1.0]), "the texts are of every kind"
     assert found.per_item["extraction_strength"] == pytest.approx(expected)
@@ -171,7 +170,6 @@ def test_similarity_is_the_share_of_tokens_that_need_no_edit(generated, referenc
 def test_one_token_in_twenty_may_differ_in_a_copy_and_five_in_a_near_verbatim_text():
     true = list(range(20))
     for wrong, expected in ((0, (1.0, 1.0)), (1, (1.0, 1.0)), (2, (1.0, 0.0)), (5, (1.0, 0.0)), (6, (0.0, 0.0))):
-        said = [99] * wrong + true[wrong:]
-        scores = stress_scores(([99] * 20, true), [(said, true)])
+        scores = stress_scores(([99] * 20, true), [([99] * wrong + true[wrong:], true)])
         assert (scores["near_verbatim_75"], scores["near_verbatim_95"]) == expected
         assert scores["prefix_match"] == (0.0 if wrong else 20.0)

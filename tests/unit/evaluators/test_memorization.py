@@ -27,11 +27,9 @@ def test_each_is_that_of_what_single_sequences_have(make_model, make_sequences, 
     with torch.no_grad():  # So that it says one token again and again, and is right about some.
         model.transformer.ln_f.bias.copy_(100 * model.lm_head.weight[5])
     rows = [*ROWS, [5] * 8, [1, 2, 5, 5, 5, 5, 5]]
-    task = make_task(make_sequences(rows, 2), model, tokenizer)
-    every = Memorization().evaluate(model, task)
-    alone = [
-        Memorization().evaluate(model, make_task(make_sequences([row], 2), model, tokenizer)).numbers for row in rows
-    ]
+    every = Memorization().evaluate(model, make_task(make_sequences(rows, 2), model, tokenizer))
+    tasks = [make_task(make_sequences([row], 2), model, tokenizer) for row in rows]
+    alone = [Memorization().evaluate(model, task).numbers for task in tasks]
     errors = every.notes["standard_errors"]
     assert set(errors) == {"el_3", "ma"}
     for name, error in errors.items():
@@ -66,9 +64,7 @@ def test_an_evaluator_gives_as_many_samples_as_the_report_asks_for(asked, given,
 
 # Damage to texts that nobody wants forgotten.
 
-LOGIT = 3.0
-VOCABULARY = 60
-SAID = 5
+LOGIT, VOCABULARY, SAID = 3.0, 60, 5
 SURE = math.log(math.exp(LOGIT) + VOCABULARY - 1) - LOGIT
 """The NLL of token 5, which the model writes whatever it read; every other token's is LOGIT more."""
 

@@ -121,16 +121,13 @@ def log_likelihood(model, tokenizer, context, continuation):
 
 def test_accuracies_equal_a_naive_oracle(model, asked, folder):
     found = Reasoning(tasks_path=str(folder)).evaluate(model, asked).numbers
-    pairs = {}
+    hits, by_length = [], []
     for row in ROWS["piqa"]:
         context = f"Question: {row['goal']}\nAnswer:"
         choices = (f" {row[key]}" for key in ("sol1", "sol2"))
-        pairs[row["goal"]] = [log_likelihood(model, asked.tokenizer, context, choice) for choice in choices]
-    hits = [float(np.argmax(pairs[row["goal"]]) == row["label"]) for row in ROWS["piqa"]]
-    by_length = []
-    for row in ROWS["piqa"]:
-        lengths = [len(row["sol1"]), len(row["sol2"])]
-        by_length.append(float(np.argmax(np.array(pairs[row["goal"]]) / lengths) == row["label"]))
+        log_p = np.array([log_likelihood(model, asked.tokenizer, context, choice) for choice in choices])
+        hits.append(float(np.argmax(log_p) == row["label"]))
+        by_length.append(float(np.argmax(log_p / [len(row["sol1"]), len(row["sol2"])]) == row["label"]))
     assert found["piqa"] == pytest.approx(np.mean(hits))
     assert found["piqa_norm"] == pytest.approx(np.mean(by_length))
     assert found["piqa_stderr"] == pytest.approx(np.std(hits, ddof=1) / math.sqrt(len(hits)))
@@ -153,8 +150,7 @@ def test_a_model_of_nan_answers_nothing(make_model, asked, folder):
 
 def test_a_token_that_spans_the_border_is_the_choices(model):
     """`answer:` and `a` become one token: lm-eval's own split leaves nothing of the choice, and has no likelihood."""
-    vocabulary = {"a": 0, "b": 1, ":": 2, ":a": 3, "Ġ": 4}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[(":", "a")]))
+    backend = Tokenizer(models.BPE(vocab={"a": 0, "b": 1, ":": 2, ":a": 3, "Ġ": 4}, merges=[(":", "a")]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     merging = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="b")
     theirs = HFLM(pretrained=model, tokenizer=copy.deepcopy(merging), backend="causal")

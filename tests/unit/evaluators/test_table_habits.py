@@ -50,8 +50,7 @@ def script_model(script, vocabulary):
     width = -(-vocabulary // 4) * 4
     ends = {"bos_token_id": None, "eos_token_id": None, "max_position_embeddings": len(script)}
     sizes = {"vocab_size": vocabulary, "hidden_size": width, "num_layers": 2, "num_heads": 4}
-    config = GPTNeoConfig(**sizes, **ends, attention_types=[[["global"], 2]])
-    model = GPTNeoForCausalLM(config).eval()
+    model = GPTNeoForCausalLM(GPTNeoConfig(**sizes, **ends, attention_types=[[["global"], 2]])).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "attn" in name or "mlp" in name:
@@ -124,8 +123,7 @@ def test_writing_ends_at_the_end_of_text(measuring):
     ids = tokenizer(text)["input_ids"]
     end = tokenizer.eos_token_id
     script = [*ids[:10], end, *ids[11:], end, *ids]
-    task = measuring(tokenizer, script, [text], utility=text, tokens=20)
-    found = numbers_of(task)
+    found = numbers_of(measuring(tokenizer, script, [text], utility=text, tokens=20))
     # 4 of 4 trigrams, no trigram at all, 6 of 6, 2 of 2
     assert found["el_3"] == pytest.approx((1 + 0 + 1 + 1) / 4)
     assert found["ma"] == 1.0
@@ -138,8 +136,7 @@ def test_writing_ends_at_the_end_of_text(measuring):
 
 def test_an_immediate_end_is_no_overlap_and_its_text_is_empty(measuring):
     tokenizer, text = byte_tokenizer(), "abcdefghijklmnopqrst"
-    task = measuring(tokenizer, [tokenizer.eos_token_id] * 40, [text], utility=text, tokens=20)
-    found = numbers_of(task)
+    found = numbers_of(measuring(tokenizer, [tokenizer.eos_token_id] * 40, [text], utility=text, tokens=20))
     assert (found["el_3"], found["ma"]) == (0.0, 0.0)
     encode = Embedder(resolve_judge("similarity", "minilm")).encode
     expected = (encode([""] * 4) * encode([text[at:] for at in (4, 8, 12, 16)])).sum(axis=1).mean()
@@ -153,8 +150,7 @@ def test_what_is_written_is_tokenised_again(measuring):
     a, b = (tokenizer.convert_tokens_to_ids(token) for token in "ab")
     assert len(tokenizer(text)["input_ids"]) == 10
     script = [a, b] * 15 + [tokenizer.eos_token_id] * 10
-    task = measuring(tokenizer, script, [text], utility=text, tokens=10)
-    found = numbers_of(task)
+    found = numbers_of(measuring(tokenizer, script, [text], utility=text, tokens=10))
     # After 2, 4, 6 and 8 tokens ab is written 14 to 11 times: one distinct trigram. The text has 8, 6, 4 and 2 left.
     assert found["el_3"] == pytest.approx((1 + 1 + 1 + 0) / 4)
     assert found["ma"] == 0.0  # a is not ab

@@ -198,8 +198,7 @@ def batches(make_sequences):
 @pytest.mark.parametrize("model_type", ["gpt2", "gpt_neox", "llama", "phi3"])
 def test_scores_and_selection_are_those_of_gradients_taken_by_hand(model_type, batches):
     model = make(model_type)
-    emso = EMSO(k=len(blocks(model)))
-    _, notes = emso.choose(model, batches, torch.Generator())
+    _, notes = EMSO(k=len(blocks(model))).choose(model, batches, torch.Generator())
     model.requires_grad_(True)
     log_p = model(TOKENS[:, :-1]).logits.log_softmax(-1)
     losses = (-log_p.gather(-1, TOKENS[:, 1:, None]).mean(), (log_p.exp() * log_p).sum(-1).mean())

@@ -73,8 +73,7 @@ def test_what_cannot_be_used_is_said_in_a_sentence(make_gguf, tmp_path, monkeypa
         with pytest.raises(ModelError, match=r"needs 0 MB in .*: make room, or set HF_HOME"):
             resolving.resolve_model("smollm2-135m")
     assert not list((tmp_path / "home").rglob("*.safetensors"))
-    folder = packaged.packaged_folder("smollm2-135m")
-    (folder / "model.safetensors").write_bytes(b"torn")
+    (packaged.packaged_folder("smollm2-135m") / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(ModelError, match="is not what was converted"):
         packaged.packaged_folder("smollm2-135m")
     file.write_bytes(b"other")

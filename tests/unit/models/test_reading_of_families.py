@@ -60,8 +60,7 @@ def test_continuations_are_those_of_plain_generate(name, make_sequences, caplog)
 @pytest.mark.parametrize("name", EVERY)
 def test_losses_and_scores_are_those_of_transformers(name, make_sequences):
     model, tokens, lengths = make(name), texts(), [12, 9, 5]
-    rows = [row[:length] for row, length in zip(tokens.tolist(), lengths, strict=True)]
-    sequences = make_sequences(rows)
+    sequences = make_sequences([row[:length] for row, length in zip(tokens.tolist(), lengths, strict=True)])
     labels = tokens.masked_fill(torch.arange(TOKENS) >= torch.tensor(lengths)[:, None], -100)
     with torch.no_grad():
         theirs = model(input_ids=tokens, labels=labels)

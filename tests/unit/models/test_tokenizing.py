@@ -227,8 +227,7 @@ def test_a_slow_tokenizers_settings_are_read(tmp_path):
     assert start_tokens(load_tokenizer(checkpoint)) == [1]
     assert text_ends(checkpoint) == (1,)
     assert token_lists(load_tokenizer(checkpoint), ["Call"])[0][0] == 1
-    bare = slow_folder(tmp_path / "bare", **tokens)
-    assert start_tokens(load_tokenizer(bare)) == []
+    assert start_tokens(load_tokenizer(slow_folder(tmp_path / "bare", **tokens))) == []
 
 
 @pytest.mark.parametrize("name", ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "config.json"])

@@ -7,10 +7,9 @@ from string import ascii_lowercase
 
 import pytest
 
-from harness import miniature
 from harness.data.sequences import MAX_UNSEEN, find_shared_texts, load_holdout, load_validation_row
 from harness.errors import ConfigError
-from harness.miniature import texts
+from harness.miniature import FORGET_RECORDS, UNSEEN_RECORDS, texts
 from harness.settings import VALIDATION_ROW
 
 FILE = """# What is unseen?
@@ -63,10 +62,9 @@ def test_how_many_there_are(planned, asked, rows):
 def test_the_miniature_has_unseen_records_of_its_own(planned, tokenizer):
     spec = unseen(planned("data.forget={source: miniature, sequences: 5}"))
     assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("holdout", 5, 64)
-    first = load_holdout(spec.forget, tokenizer, 256)
-    assert tokenizer.decode(first.tokens_NT[0]) == texts("holdout")[0][:128]
+    assert tokenizer.decode(load_holdout(spec.forget, tokenizer, 256).tokens_NT[0]) == texts("holdout")[0][:128]
     all_of_them = unseen(planned("data.forget={source: miniature}"))
-    assert all_of_them.forget.rows == MAX_UNSEEN < miniature.UNSEEN_RECORDS < miniature.FORGET_RECORDS
+    assert all_of_them.forget.rows == MAX_UNSEEN < UNSEEN_RECORDS < FORGET_RECORDS
     asked = "data.holdout={source: miniature, sequences: 128}"
     assert unseen(planned("data.forget={source: miniature}", asked)).forget.rows == 128
 
@@ -164,8 +162,7 @@ def test_no_text_is_both_erased_and_kept(planned, name):
 @pytest.mark.parametrize("role", ["retain", "validation"])
 def test_other_texts_of_the_same_file_may_be_kept(planned, tmp_path, role):
     assert planned(f"data.{role}={LETTERS}, start: 6, sequences: 4}}").trials
-    letters = (tmp_path / "letters.jsonl").read_text().upper().replace("TEXT", "text")
-    (tmp_path / "alike.jsonl").write_text(letters)
+    (tmp_path / "alike.jsonl").write_text((tmp_path / "letters.jsonl").read_text().upper().replace("TEXT", "text"))
     assert planned(f"data.{role}={{source: jsonl, path: FOLDER/alike.jsonl, sequences: 6}}").trials
 
 

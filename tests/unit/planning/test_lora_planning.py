@@ -31,8 +31,7 @@ def test_without_lora_every_identity_is_what_it_was(make_spec):
 def test_what_is_trained_has_it_in_its_identity_and_nothing_else(trials):
     without = trials(METHODS)
     small, large = (trials(METHODS, f"training.lora={{rank: {rank}}}") for rank in (4, 8))
-    ids = [each["gradient_ascent"].trial_id for each in (without, small, large)]
-    assert len(set(ids)) == 3
+    assert len({each["gradient_ascent"].trial_id for each in (without, small, large)}) == 3
     assert small["gradient_ascent"].training.lora == LoRA(rank=4, alpha=8)
     for variant in ("original", "retrained", "task_arithmetic"):
         assert small[variant].trial_id == without[variant].trial_id
@@ -46,8 +45,7 @@ def test_a_rank_may_be_an_axis_and_a_row_may_do_without(trials):
         "both: {method: kl_divergence, epochs: [1], training: {lora: [null, {rank: 2}]}}}"
     )
     found = trials(f"methods={methods}", "training.lora={rank: 16}")
-    rows = {variant: spec.training.lora for variant, spec in found.items() if not spec.is_reference}
-    assert rows == {
+    assert {variant: spec.training.lora for variant, spec in found.items() if not spec.is_reference} == {
         "gradient_ascent(lora=rank 4)": LoRA(rank=4),
         "gradient_ascent(lora=rank 8 targets ['q_proj', 'v_proj'])": LoRA(rank=8, targets=("q_proj", "v_proj")),
         "full": None,
@@ -63,13 +61,11 @@ def test_a_method_that_selects_blocks_refuses_it_where_it_stands(check):
     faults = check(ranking=None, methods="{emso: {epochs: [1], training: {lora: {rank: 4}}}}")
     assert list(faults) == ["methods.emso.training.lora"]
     for row in ("training: {lora: null}", "selection: all"):
-        methods = f"{{emso: {{epochs: [1], {row}}}}}"
-        assert not check(training="{lora: {rank: 4}}", ranking=None, methods=methods)
+        assert not check(training="{lora: {rank: 4}}", ranking=None, methods=f"{{emso: {{epochs: [1], {row}}}}}")
 
 
 def test_a_row_that_trains_nothing_refuses_a_rank_of_its_own(check):
-    methods = "{task_arithmetic: {gamma: 0.05, training: {lora: {rank: 4}}}}"
-    faults = check(ranking=None, methods=methods)
+    faults = check(ranking=None, methods="{task_arithmetic: {gamma: 0.05, training: {lora: {rank: 4}}}}")
     assert "trains nothing itself" in faults["methods.task_arithmetic.training.lora"]
 
 

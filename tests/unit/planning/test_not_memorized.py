@@ -26,8 +26,7 @@ def arrays(tmp_path):
 
 
 def rows_of(source, tokenizer):
-    found = load_forget(source, tokenizer, VOCABULARY)
-    return found.tokens_NT[:, :2].tolist()
+    return load_forget(source, tokenizer, VOCABULARY).tokens_NT[:, :2].tolist()
 
 
 def test_what_is_memorized_comes_first_and_all_are_cut_alike(arrays, tokenizer):
@@ -94,8 +93,7 @@ def test_the_miniature_mixes_its_records_with_unseen_ones_and_keeps_others_as_it
     assert (spec.forget.rows, spec.forget.not_memorized.sequences) == (8, 5)
     assert Trial.model_validate_json(spec.model_dump_json()) == spec
     decoded = tokenizer.batch_decode(load_forget(spec.forget, tokenizer, VOCABULARY).tokens_NT)
-    expected = [*texts("forget")[:3], *texts("holdout")[:5]]
-    assert decoded == [text[:128] for text in expected]
+    assert decoded == [text[:128] for text in [*texts("forget")[:3], *texts("holdout")[:5]]]
     [unseen] = [spec.forget for spec in found.trials if spec.method == HOLDOUT]
     assert (unseen.start, unseen.rows) == (5, 8)
 

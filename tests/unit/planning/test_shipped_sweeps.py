@@ -96,8 +96,7 @@ def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_
     ids = np.random.default_rng(0).integers(256, size=(600, 200), dtype=np.uint16)
     np.save(tmp_path / "joined.npy", ids)
     texts = [" ".join(map(str, Random(number).choices(range(999), k=99))) for number in range(500)]
-    passages = [json.dumps({"text": text}) for text in texts]
-    (tmp_path / "passages.jsonl").write_text("\n".join(passages))
+    (tmp_path / "passages.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
     paths = [f"data.{role}.path={tmp_path}/passages.jsonl" for role in ("retain", "utility", "validation")]
     paths += [f"data.{role}.path={tmp_path}/joined.npy" for role in ("forget", "holdout")]
     found = plan(SWEEPS / "extraction_challenge.yaml", [*anywhere[:3], *paths])

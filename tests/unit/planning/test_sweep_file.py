@@ -47,8 +47,7 @@ def test_substance_is_looked_at_only_where_the_form_is_right(check):
 
 def test_a_fault_has_the_line_of_the_value_also_where_an_alias_repeats_it(check, tmp_path, sound):
     written = "  emso:\n    epochs: &them\n      - 1\n      - two\n  again: {method: emso, epochs: *them}\n"
-    text = sound.replace("  emso: {epochs: [1, 2, 3]}\n", written)
-    assert check(text=text)
+    assert check(text=sound.replace("  emso: {epochs: [1, 2, 3]}\n", written))
     with pytest.raises(ConfigError) as caught:
         plan(tmp_path / "file.yaml")
     lines = (tmp_path / "file.yaml").read_text().splitlines()

@@ -62,9 +62,7 @@ def test_a_tuned_sweep_is_its_references_and_a_study_for_each_variant_that_has_m
 
 def test_a_row_that_has_its_dial_only_is_walked_to_the_end_of_its_range(planned):
     found = planned("methods.contrastive_decoding={gamma: 2}", only=["seed=3"])
-    walked = [
-        (spec.variant, str(spec.until), spec.walk_to, spec.strengths) for spec in found.trials if not spec.is_reference
-    ]
+    walked = [(s.variant, str(s.until), s.walk_to, s.strengths) for s in found.trials if not s.is_reference]
     literal, shrink = (f"task_arithmetic(formula={formula})" for formula in ("literal", "shrink"))
     ends = {literal: 1.0, shrink: 1.0, "contrastive_decoding": 2.0}
     assert walked == [(row, level, end, ()) for row, end in ends.items() for level in ("MA 0.9", "MA retrained")]
@@ -110,8 +108,7 @@ def test_a_strength_that_the_row_fixes_is_the_only_one(planned):
 
 def test_a_tuned_sweep_is_measured_on_the_half_that_its_search_never_sees(planned):
     found, untuned = planned(), planned("tune=null")
-    halves = {spec.measured.half for spec in found.trials if spec.method != "holdout"}
-    assert halves == {"report"}
+    assert {spec.measured.half for spec in found.trials if spec.method != "holdout"} == {"report"}
     [holdout] = [spec for spec in found.trials if spec.method == "holdout"]
     assert holdout.measured is None
     [before] = [spec for spec in untuned.trials if spec.method == "holdout"]

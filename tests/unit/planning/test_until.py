@@ -17,9 +17,8 @@ def walked(plan_text, sound):
 
 def test_each_row_of_a_grid_is_walked_once_for_each_seed_and_level_to_its_last_strength(walked):
     found = walked("methods.emso={epochs: [1, 2, 3], k: [2, 4]}", "seeds=[0]")
-    assert [(spec.variant, spec.walk_to) for spec in found if spec.until.at == 0.75] == [
-        *[("emso(k=2)", 3), ("emso(k=4)", 3), ("task_arithmetic", 0.05), ("kl_divergence", 1), ("full_em", 7)]
-    ]
+    ends = [("emso(k=2)", 3), ("emso(k=4)", 3), ("task_arithmetic", 0.05), ("kl_divergence", 1), ("full_em", 7)]
+    assert [(spec.variant, spec.walk_to) for spec in found if spec.until.at == 0.75] == ends
     assert {spec.strengths for spec in found} == {()}
     counts = Counter((spec.variant, spec.seed, spec.until.key) for spec in walked())
     assert set(counts.values()) == {1}
@@ -32,9 +31,8 @@ def test_rows_of_one_strength_are_only_walked(plan_text, sound):
     assert {bool(spec.until) for spec in plan_text(sound, HERE, *rows).trials if not spec.is_reference} == {True}
     ranked = plan_text(sound, HERE, *rows, "ranking.at={task_arithmetic: 1.0}")
     assert [spec.strengths for spec in ranked.trials if spec.strengths] == [(9,), (1.0,)]
-    listed = plan_text(
-        sound, HERE, *rows, "methods.task_arithmetic.gamma=[0.5, 1.0]", "ranking.at={task_arithmetic: 0.5}"
-    )
+    two = "methods.task_arithmetic.gamma=[0.5, 1.0]", "ranking.at={task_arithmetic: 0.5}"
+    listed = plan_text(sound, HERE, *rows, *two)
     assert [spec.strengths for spec in listed.trials if spec.strengths][:3] == [(9,), (0.5,), (1.0,)]
 
 
@@ -74,8 +72,7 @@ def test_faults_of_levels(check, changes, path, reason):
 
 
 def test_levels_of_what_the_sweep_lacks_are_faults(check, sound, tmp_path):
-    twin = sound.replace(", retrained: OTHER", "")
-    found = check("until={ma: [retrained]}", text=twin)
+    found = check("until={ma: [retrained]}", text=sound.replace(", retrained: OTHER", ""))
     assert found["until.ma"].startswith("retrained asks for the retrained model's MA, and 'MODEL' has none: name it")
     texts = tmp_path / "mine.jsonl"
     texts.write_text("\n".join(f'{{"text": "{number:03} {"some other words " * 12}{number}"}}' for number in range(4)))

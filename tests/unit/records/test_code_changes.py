@@ -84,11 +84,9 @@ def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
     method, evaluator = (f"{name} (version {version}, " for name, version in FILES)
     assert f"but no version: {evaluator}4 measurements), {method}1 point), or their imports." in said
     assert "Raise `version` in a file to make its results again, or add --keep to keep all." in said
-    kept = sweep(keep=True)
-    assert kept.table.equals(first.table)
+    assert sweep(keep=True).table.equals(first.table)
     assert lines == {file.name: file.read_bytes() for file in sweep.journal.folder.glob("*.jsonl")}
-    report = (first.folder / "report.html").read_text()
-    assert method in report
+    assert method in (first.folder / "report.html").read_text()
     monkeypatch.setattr(ASCENT, "version", 99)
     monkeypatch.setattr(EXTRACTION, "version", 99)
     assert sweep().results.trials[-1].spec.method_version == 99, "measured again under the next version"

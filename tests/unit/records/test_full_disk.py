@@ -63,9 +63,8 @@ def disk(tmp_path):
 @pytest.fixture
 def writes(make_model, make_spec, make_plan):
     """Return every kind of write below a folder, by name."""
-    tiny = make_model(0, layers=2, hidden=8, heads=2, vocabulary=256, positions=64)
     items = {"ma": MetricItems(tuple(map(str, range(99))), ("0",) * 99, np.random.rand(99), np.ones(99))}
-    save = partial(save_model, tiny)
+    save = partial(save_model, make_model(0, layers=2, hidden=8, heads=2, vocabulary=256, positions=64))
     return {
         "plan": lambda folder: Journal(folder / "journal").write_plan(make_plan(make_spec())),
         "items": lambda folder: write_items(folder / "s" / "items.parquet", items),

@@ -71,8 +71,7 @@ def test_intervals_over_near_duplicates_cover_what_they_promise():
     letters_KT = generator.integers(50_000, size=(24, 120)).repeat(4, axis=0)
     for copy_T in letters_KT:
         copy_T[generator.integers(60, 118, size=2)] = generator.integers(50_000, size=2)
-    texts = Sequences(torch.from_numpy(letters_KT), torch.full((96,), 120), 60, "")
-    ids, clusters = sequence_identities(texts)
+    ids, clusters = sequence_identities(Sequences(torch.from_numpy(letters_KT), torch.full((96,), 120), 60, ""))
     assert (len(set(ids)), len(set(clusters))) == (96, 24)
     drawn_RN = generator.normal(size=(400, 24)).repeat(4, axis=1) + generator.normal(0, 0.5, (400, 96))
 

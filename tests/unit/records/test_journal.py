@@ -104,8 +104,7 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path, started):
     data = path.read_bytes()
     for end in range(len(whole), len(data) + 1):
         path.write_bytes(data[:end])
-        complete = end >= len(data) - 1  # Only the line's end is missing: nothing is lost.
-        kept = [STOPPED, FAILED] if complete else [STOPPED]
+        kept = [STOPPED, FAILED] if end >= len(data) - 1 else [STOPPED]  # Without its end a line is whole.
         assert journal.read("t1") == kept
         journal.append(started)
         assert same(journal.read("t1"), [*kept, started])

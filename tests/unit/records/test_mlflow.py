@@ -98,10 +98,8 @@ def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(trial):
     ran = {"label": "EMSO", "settings.k": "2", "settings.odd_key_.a": "null", "training.global_batch": "64"}
     assert ran.items() <= run.params.items()
     assert {("erasure/ma", 1, 0.5), ("erasure/ma", 2, 0.5), ("resources/erase_seconds", 2, 1.0)} <= set(run.metrics)
-    assert [metric for metric in run.metrics if "loss" in metric[0]] == [
-        ("training/loss", 1, 3.0),
-        ("training/loss", 2, 2.5),
-    ]
+    losses = [metric for metric in run.metrics if "loss" in metric[0]]
+    assert losses == [("training/loss", 1, 3.0), ("training/loss", 2, 2.5)]
 
 
 def test_what_is_not_finite_is_named_and_left_out_and_unseen_texts_have_no_utility(spec, results, records):
@@ -166,8 +164,7 @@ def test_a_sweeps_run_ends_as_its_trials_did_with_its_files_but_a_report_of_plai
         copy_sweep(folder, plan, {}, files, "What?\n\n- GD pays less.")
         sweep = runs(folder)["sweep"]
         assert (sweep.info.status, sweep.data.tags["mlflow.note.content"]) == (end, "What?\n\n- GD pays less.")
-    attached = {path.name for path in (folder.parent / "mlartifacts").rglob("*") if path.is_file()}
-    assert attached == {"table.csv"}
+    assert {path.name for path in (folder.parent / "mlartifacts").rglob("*") if path.is_file()} == {"table.csv"}
 
 
 def test_a_kept_sound_model_is_a_tag_with_the_command_that_exports_it(tmp_path, trial, spec, records, make_plan):

@@ -201,15 +201,13 @@ def test_a_half_precision_says_its_own_limit(make_sequences):
     tokens = texts(model)
     sequences, prefixes = make_sequences(tokens.tolist()), [range(1, TOKENS)] * 3
     fp32 = greedy_continuations(model, sequences, prefixes)
-    bf16 = greedy_continuations(model.bfloat16(), sequences, prefixes)
-    assert bf16.near_ties > fp32.near_ties == 0
+    assert greedy_continuations(model.bfloat16(), sequences, prefixes).near_ties > fp32.near_ties == 0
     # By hand, of the choices along the text alone: the two best of 61 logits against a sixteenth of the largest.
     with torch.inference_mode():
         logits = model(input_ids=tokens).logits[:, :-1].float()
     best = logits.topk(2).values
     close = best[..., 0] - best[..., 1] < logits.abs().amax(-1) / 16
-    only_texts = greedy_continuations(model, sequences, [[]] * 3)
-    assert only_texts.near_ties == int(close.sum()) > 0
+    assert greedy_continuations(model, sequences, [[]] * 3).near_ties == int(close.sum()) > 0
 
 
 def test_of_equal_logits_the_first_is_chosen(make_sequences):

@@ -115,8 +115,7 @@ def test_an_epoch_sees_every_sequence_once_in_an_order_of_its_own(make_model, fo
 
 def test_early_stop_after_a_whole_epoch_with_its_reason(make_model, forget):
     stopping = replace(TRAINING, early_stop=1.03)
-    task = Task(forget, stopping, strengths=(1, 3), perplexities=(10.0, 10.2, 10.4, 99.0))
-    steps = run(make_model, task)
+    steps = run(make_model, Task(forget, stopping, strengths=(1, 3), perplexities=(10.0, 10.2, 10.4, 99.0)))
     assert [strength for strength, _, _ in steps] == [1, 2]
     assert "10.4" in steps[-1][2].stop_reason
     assert "1.03" in steps[-1][2].stop_reason
@@ -190,8 +189,7 @@ def by_hand(model, texts, batches):
         nll = []
         for row in rows:
             tokens = texts.tokens_NT[row, : texts.lengths_N[row]]
-            logits = copied(tokens[None, :-1]).logits[0]
-            nll.append(functional.cross_entropy(logits, tokens[1:], reduction="none"))
+            nll.append(functional.cross_entropy(copied(tokens[None, :-1]).logits[0], tokens[1:], reduction="none"))
         optimizer.zero_grad()
         torch.cat(nll).mean().backward()
         optimizer.step()
@@ -203,8 +201,7 @@ def test_two_steps_are_what_adamw_does_by_hand(model, forget):
     batches = [order[:3], [*order[3:], order[0]]]  # The texts come again once all have been seen.
     found = trained(model, forget, (1, 2), seed=7)
     for step in (1, 2):
-        expected = by_hand(model, forget, batches[:step])
-        assert torch.allclose(found[step], expected, atol=1e-6)
+        assert torch.allclose(found[step], by_hand(model, forget, batches[:step]), atol=1e-6)
         assert not torch.allclose(found[step], weights(model), atol=1e-4)
     assert not torch.allclose(found[2], by_hand(model, forget, [order[:3], order[:3]]), atol=1e-5)
 

@@ -57,13 +57,9 @@ def merged(by_layer):
 
 
 def test_the_deepest_layer_comes_first_and_only_what_is_wanted(model, batches):
-    wanted = {"transformer.h.1.mlp.c_fc.weight", "transformer.h.3.attn.attention.k_proj.weight"}
+    wanted = ("transformer.h.1.mlp.c_fc.weight", "transformer.h.3.attn.attention.k_proj.weight")
     by_layer = list(gradients_by_layer(model, batches, wanted, [nll]))
-    assert [[*gradients] for [gradients] in by_layer] == [
-        ["transformer.h.3.attn.attention.k_proj.weight"],
-        [],
-        ["transformer.h.1.mlp.c_fc.weight"],
-    ]
+    assert [[*gradients] for [gradients] in by_layer] == [[wanted[1]], [], [wanted[0]]]
     [whole, _] = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
     assert all(torch.equal(gradient, whole[name]) for [gradients] in by_layer for name, gradient in gradients.items())
     assert list(gradients_by_layer(model, batches, [], [nll])) == []
@@ -87,8 +83,7 @@ def test_the_model_is_as_it_was_lent_whenever_a_layer_is_given(model, batches):
     model.transformer.wte.weight.requires_grad_(False)
     before = trace(model)
     assert True in before[0], "some ask and some do not"
-    by_layer = gradients_by_layer(model, batches, matrices(model), LOSSES)
-    assert [trace(model) for _ in by_layer] == [before] * 4
+    assert [trace(model) for _ in gradients_by_layer(model, batches, matrices(model), LOSSES)] == [before] * 4
     assert trace(model) == before
     next(gradients_by_layer(model, batches, matrices(model), LOSSES))
     assert trace(model) == before, "whoever began may stop"
@@ -190,9 +185,8 @@ def test_neither_padding_nor_what_a_loss_leaves_out_is_counted(three_texts):
     padded = second_moments(model, replace(three_texts, tokens_NT=tokens_NT), matrices, TRAINING)[first.parameter]
     assert torch.equal(plain.inputs_II, padded.inputs_II)
     assert torch.equal(plain.gradients_OO, padded.gradients_OO)
-    continued = second_moments(model, three_texts, matrices, replace(TRAINING, loss_region="continuation"))[
-        first.parameter
-    ]
+    of_region = replace(TRAINING, loss_region="continuation")
+    continued = second_moments(model, three_texts, matrices, of_region)[first.parameter]
     assert not torch.allclose(plain.inputs_II, continued.inputs_II, rtol=0.01)
 
 
@@ -217,8 +211,7 @@ def test_a_gradient_is_that_of_the_mean_over_all_texts(micro_batch, three_texts)
     labels = three_texts.tokens_NT.masked_fill(torch.arange(9) >= three_texts.lengths_N[:, None], -100)
     model(three_texts.tokens_NT, labels=labels).loss.backward()
     for matrix in matrices:
-        expected = model.get_parameter(matrix.parameter).grad
-        assert torch.allclose(found[matrix.parameter], expected, rtol=1e-4, atol=1e-7)
+        assert torch.allclose(found[matrix.parameter], model.get_parameter(matrix.parameter).grad, rtol=1e-4, atol=1e-7)
 
 
 def test_a_gradient_of_some_rows_is_theirs(three_texts):
@@ -226,9 +219,8 @@ def test_a_gradient_of_some_rows_is_theirs(three_texts):
     [first, *_] = mlp_matrices(model)
     some = loss_gradient(model, three_texts, [first], mean_nll, TRAINING, rows=torch.tensor([1]))
     alone = Sequences(three_texts.tokens_NT[1:2, :4], three_texts.lengths_N[1:2], 1, "")
-    assert torch.allclose(
-        some[first.parameter], loss_gradient(model, alone, [first], mean_nll, TRAINING)[first.parameter]
-    )
+    theirs = loss_gradient(model, alone, [first], mean_nll, TRAINING)
+    assert torch.allclose(some[first.parameter], theirs[first.parameter])
     every = loss_gradient(model, three_texts, [first], mean_nll, TRAINING)
     assert not torch.allclose(some[first.parameter], every[first.parameter])
 

@@ -39,8 +39,7 @@ LOSSES = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradient_equals_finite_differences(name):
     if name == "distillation":  # its value is cut off from the graph; the cross entropy itself is not
-        target = OTHERS.softmax(-1)
-        numeric = finite_differences(lambda z: -(target * z.log_softmax(-1)).sum(-1), LOGITS)
+        numeric = finite_differences(lambda z: -(OTHERS.softmax(-1) * z.log_softmax(-1)).sum(-1), LOGITS)
     else:
         numeric = finite_differences(LOSSES[name], LOGITS)
     assert torch.allclose(analytic(LOSSES[name], LOGITS), numeric, atol=1e-8)
@@ -50,8 +49,7 @@ def test_values_against_hand_worked_cases():
     fair = torch.zeros(1, 1, 4)
     assert token_nll(fair, TARGET).item() == pytest.approx(math.log(4))
     assert token_negative_entropy(fair).item() == pytest.approx(-math.log(4))
-    certain = torch.tensor([[[100.0, 0.0]]])
-    assert token_negative_entropy(certain).item() == pytest.approx(0.0, abs=1e-6)
+    assert token_negative_entropy(torch.tensor([[[100.0, 0.0]]])).item() == pytest.approx(0.0, abs=1e-6)
     quarter = torch.tensor([[[math.log(0.25), math.log(0.75)]]])
     half = torch.zeros(1, 1, 2)
     by_hand = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
@@ -67,9 +65,8 @@ def test_no_gradient_at_all_where_student_and_teacher_agree():
 
 
 def test_a_sequence_of_which_nothing_counts_has_no_say():
-    counted = torch.tensor([[True, True], [False, False]])
     values = torch.tensor([[0.5, 1.5], [9.0, 9.0]], requires_grad=True)
-    batch = Batch(torch.zeros(2, 3), counted, 2, 1)
+    batch = Batch(torch.zeros(2, 3), torch.tensor([[True, True], [False, False]]), 2, 1)
     batch.sequence_mean(batch.means_per_sequence(values)).backward()
     assert values.grad.tolist() == [[0.5, 0.5], [0.0, 0.0]]
 

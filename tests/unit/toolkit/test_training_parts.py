@@ -29,8 +29,7 @@ Task = partial(tasks.Task, training=TRAINING, strengths=(2,))
 
 
 def nll(model, batch):
-    logits = model(input_ids=batch.tokens_BT[:, :-1]).logits
-    return batch.mean(token_nll(logits, batch.targets_BS))
+    return batch.mean(token_nll(model(input_ids=batch.tokens_BT[:, :-1]).logits, batch.targets_BS))
 
 
 def ascent(model, forget):
@@ -194,17 +193,17 @@ def checkpointed_difference(model, forget, retain):
     return toolkit.ascent(model, forget) + 0.5 * toolkit.mean_nll(model, retain)
 
 
+def four_blocks(model):
+    return {"select": partial(EMSO(k=4).choose, generator=torch.Generator())}
+
+
 DROPOUT = {"resid_dropout": 0.5, "embed_dropout": 0.5, "attention_dropout": 0.5}
 """As a checkpoint may say: in the mode of evaluation it must count for nothing."""
 PARTS = {
     "all weights": (checkpointed_difference, lambda model: {}, {}),
     "bf16": (checkpointed_difference, lambda model: {}, {"precision": "bf16"}),
     "LoRA": (checkpointed_difference, lambda model: {}, {"lora": LoRA(rank=2)}),
-    "blocks": (
-        checkpointed_difference,
-        lambda model: {"select": partial(EMSO(k=4).choose, generator=torch.Generator())},
-        {},
-    ),
+    "blocks": (checkpointed_difference, four_blocks, {}),
     "a gradient": (LossTerms(toolkit.ascent, toolkit.mean_nll, gradient=reconciled), lambda model: {}, {}),
     "masks": (checkpointed_difference, lambda model: {"masks": WeightMasks(model, matrices(model), 0.2, 0, 1e-3)}, {}),
 }

@@ -42,8 +42,7 @@ def delong_covariance(one, other):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_mean_is_the_auc(seed):
     members, others = scores(seed)
-    is_member = [1] * len(members) + [0] * len(others)
-    expected = roc_auc_score(is_member, [*members, *others])
+    expected = roc_auc_score([1] * len(members) + [0] * len(others), [*members, *others])
     assert auc_items(members, others).mean() == pytest.approx(expected, abs=1e-12)
     assert auc_items(members, others, "lower").mean() == pytest.approx(1 - expected, abs=1e-12)
     assert len(set(members) & set(others)) > 3, "there are ties"
@@ -63,8 +62,7 @@ def test_the_standard_error_is_delongs(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_two_aucs_on_the_same_texts_are_compared_with_their_covariance(seed):
     one = scores(seed)
-    noise = scores(seed + 100, apart=0.0)
-    other = tuple(side + part / 2 for side, part in zip(one, noise, strict=True))
+    other = tuple(side + part / 2 for side, part in zip(one, scores(seed + 100, apart=0.0), strict=True))
     contrast = paired_contrast(*(item_values(auc_items(*sides)) for sides in (one, other)))
     variances = delong_covariance(one, one) + delong_covariance(other, other)
     expected = variances - 2 * delong_covariance(one, other)

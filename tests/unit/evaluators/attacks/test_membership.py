@@ -95,8 +95,7 @@ def test_sets_of_two_kinds_void_the_aucs_and_that_is_said(model, make_task):
     [warning] = of_two_kinds.notes["warnings"]
     assert warning.startswith("the AUCs of membership are void")
     assert "(AUC 1.00, with 95 % confidence above 1.00)" in warning
-    of_one_kind = Membership().evaluate(model, make_task(rows[:20], rows[20:]))
-    assert of_one_kind.notes["warnings"] == []
+    assert Membership().evaluate(model, make_task(rows[:20], rows[20:])).notes["warnings"] == []
 
 
 def test_a_model_whose_numbers_are_none_is_not_known_and_that_is_said(make_model, make_task):
@@ -124,8 +123,7 @@ def test_the_width_of_its_interval_is_that_of_texts_drawn_again():
 
 
 def test_copies_of_a_text_stay_together_so_that_none_is_recognised_by_another():
-    rows = drawn_rows(11, 24)
-    copied = [row for row in rows for _ in range(4)]
+    copied = [row for row in drawn_rows(11, 24) for _ in range(4)]
     together = blind_auc_items(copied[:48], copied[48:], seed=0).mean()
     apart = blind_auc_items(copied[:48], copied[48:], range(96), seed=0).mean()
     assert together < 0.75

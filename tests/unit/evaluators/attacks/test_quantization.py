@@ -40,9 +40,8 @@ def test_every_linear_layer_is_rounded_and_nothing_else(make_model, is_tied):
         model.config.tie_word_embeddings = False
         model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    rounded = rounded_copy(model, to_4_bits)
     count = 0
-    for name, weight in rounded.named_parameters():
+    for name, weight in rounded_copy(model, to_4_bits).named_parameters():
         is_linear = weight.ndim == 2 and any(part in name for part in LINEAR)
         assert torch.equal(weight, to_4_bits(before[name]) if is_linear else before[name]), name
         assert is_linear != torch.equal(weight, before[name]), name
@@ -54,8 +53,7 @@ def test_a_fused_matrix_of_inputs_by_outputs_is_rounded_channel_by_channel():
     model = make_tiny("gpt2")
     fused = model.transformer.h[0].attn.c_attn.weight
     assert fused.shape == (32, 96), "queries, keys and values side by side"
-    rounded = rounded_copy(model, to_4_bits)
-    found = rounded.transformer.h[0].attn.c_attn.weight
+    found = rounded_copy(model, to_4_bits).transformer.h[0].attn.c_attn.weight
     for column in range(96):
         assert torch.equal(found[:, column], to_4_bits(fused[:, column][None])[0])
     assert not torch.allclose(found, to_4_bits(fused))
@@ -82,8 +80,7 @@ def test_the_numbers_are_those_of_a_model_that_is_rounded_by_hand(model, forget)
 
 
 def test_a_text_without_room_for_an_n_gram_has_no_likelihood(model, make_sequences):
-    forget = make_sequences([[1, 2, 3], [1, 2, 3, 4, 5, 6]])
-    found = Quantization(schemes=("nf4",)).evaluate(model, Task(forget))
+    found = Quantization(schemes=("nf4",)).evaluate(model, Task(make_sequences([[1, 2, 3], [1, 2, 3, 4, 5, 6]])))
     assert math.isnan(found.per_item["el_3_nf4"][0])
     assert not math.isnan(found.numbers["el_3_nf4"])
     assert "el_3_nf4" not in found.notes["standard_errors"], "of one sequence there is none"

@@ -48,8 +48,7 @@ def rows_measured(evaluation):
 
 def mean_accuracy(model, sequences):
     """MA by definition: the last token does not count."""
-    is_right = greedy_choices(model, sequences) == sequences.tokens_NT
-    return float(is_right[:, PREFIX : LENGTH - 1].float().mean())
+    return float((greedy_choices(model, sequences) == sequences.tokens_NT)[:, PREFIX : LENGTH - 1].float().mean())
 
 
 def test_half_of_the_texts_are_shown_and_the_others_measured(measured):

@@ -53,8 +53,7 @@ def texts(make_sequences):
 
 
 def log_p_of(model, texts, scheme, tokens=NEW):
-    settings = {"top_k": None, **scheme}
-    return Sampled(**settings, tokens=(tokens,)).continuation_log_p(model, texts).sum(axis=1)
+    return Sampled(**{"top_k": None, **scheme}, tokens=(tokens,)).continuation_log_p(model, texts).sum(axis=1)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
@@ -80,8 +79,7 @@ def test_it_is_how_often_the_project_samples_each_text(model, texts, scheme):
         tokens = choose(logits[of_context], torch.rand(count, generator=numbers), **scheme)
         drawn = torch.cat([drawn, tokens[:, None]], dim=1)
     seen = Counter(map(tuple, drawn.tolist()))
-    p = np.exp(log_p_of(model, texts, scheme))
-    for text, expected in zip(texts.tokens_NT.tolist(), p, strict=True):
+    for text, expected in zip(texts.tokens_NT.tolist(), np.exp(log_p_of(model, texts, scheme)), strict=True):
         error = math.sqrt(expected * (1 - expected) / count)
         assert abs(seen[tuple(text)] / count - expected) <= 4 * error, text
 
@@ -90,8 +88,7 @@ def test_it_is_how_often_the_project_samples_each_text(model, texts, scheme):
 @pytest.mark.parametrize("top_p", [0.5, 0.95, 1.0])
 def test_equal_logits_are_in_or_out_by_position_as_they_are_drawn(top_k, top_p):
     """Many ties, at the edge too: what is drawn is possible, and every token that is possible is drawn."""
-    generator = torch.Generator().manual_seed(1)
-    logits = (torch.randn(1, 300, generator=generator) * 4).round() / 4
+    logits = (torch.randn(1, 300, generator=torch.Generator().manual_seed(1)) * 4).round() / 4
     possible = sampling_log_p(logits.repeat(300, 1), torch.arange(300), top_p, top_k).exp()
     draws = (torch.arange(40_000) + 0.5) / 40_000
     drawn = torch.zeros(300, dtype=torch.long)

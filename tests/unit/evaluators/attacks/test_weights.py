@@ -92,6 +92,5 @@ def test_the_stable_rank_is_that_of_the_singular_values_at_any_scale(shape, scal
 
 
 def test_what_is_all_zeros_or_not_finite_has_no_stable_rank():
-    assert math.isnan(stable_rank(torch.zeros(3, 4)))
-    assert math.isnan(stable_rank(torch.tensor([[math.nan, 1.0]])))
-    assert math.isnan(stable_rank(torch.tensor([[math.inf, 1.0]])))
+    for matrix in (torch.zeros(3, 4), torch.tensor([[math.nan, 1.0]]), torch.tensor([[math.inf, 1.0]])):
+        assert math.isnan(stable_rank(matrix))

@@ -72,8 +72,7 @@ def test_after_a_training_and_after_one_that_raises_a_process_is_as_it_was(make_
 
 def erase(name, task, **settings):
     """Return what the method yields after one epoch."""
-    epochs = {"epochs": 1}
-    return next(METHODS.configure(name, epochs | settings).erase(task))
+    return next(METHODS.configure(name, {"epochs": 1} | settings).erase(task))
 
 
 def watched(task):
@@ -132,5 +131,4 @@ def test_selection_sees_the_gradients_that_training_sees(make_model, forget):
         inside = selected()
     assert inside.keys() == matrices
     assert all(torch.equal(gradient, expected[name]) for name, gradient in inside.items())
-    outside = selected()
-    assert not all(torch.equal(gradient, expected[name]) for name, gradient in outside.items())
+    assert not all(torch.equal(gradient, expected[name]) for name, gradient in selected().items())
