@@ -215,6 +215,9 @@ def twins(
     lessons = read_lessons(given, retain, training, epochs)
     entries = make_twins(lessons, out, seed or [0])
     taught = given._replace(model=entries[0]["id"], tokenizer=None, models=entries, sequences=len(lessons.forget))
+    taught = taught._replace(
+        prefix_tokens=lessons.forget.prefix_tokens, sequence_tokens=lessons.forget.tokens_NT.shape[1]
+    )
     sweep_file = out / "sweep.yaml"
     first_sweep.write_sweep_file(taught, usable_name(out.name), sweep_file, retain, utility, is_probed=False)
 

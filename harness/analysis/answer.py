@@ -177,14 +177,8 @@ def _walk(
 
 
 def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
-    """Return the numbers of unseen texts, and whether any run collapsed or most are over-erased; None: not known.
-
-    Of several sound runs one is called over-erased by chance more often than one of one, so most of them must be.
-    """
-    over_erased, half = points["over_erased"], len(points) / 2
-    flags = {"collapsed": damage.is_any(points["collapsed"]), "over_erased": None}
-    if over_erased.eq(True).sum() > half or (len(points) and over_erased.eq(False).sum() >= half):
-        flags["over_erased"] = bool(over_erased.eq(True).sum() > half)
+    """Return the numbers of unseen texts, and whether any run collapsed or most are over-erased; None: not known."""
+    flags = {"collapsed": damage.is_any(points["collapsed"]), "over_erased": damage.are_over_erased(points)}
     starts = seeds.match_originals(points, originals) if len(points) else originals
     means = {"ma": _mean(points, "ma"), "unseen_ma": _mean(points, "unseen_ma")}
     means |= {"unseen_ma_before": _mean(starts, "unseen_ma")}

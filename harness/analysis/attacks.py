@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.analysis.damage import are_over_erased
 from harness.analysis.evidence import REPLICATE, Evidence, split_rows
 from harness.analysis.metrics import MetricInfo, mean_over
 from harness.analysis.ranking import RankedTable
@@ -61,7 +62,7 @@ def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence:
     row: dict[str, Any] = {"variant": str(first["variant"]), "label": str(first["label"]), "attack": metric.attack}
     row |= {"strength": strength_text(first["strength_name"], *rows["strength"]), "metric": metric.name}
     row |= {"value": mean_over(rows, metric), "value_low": low, "value_high": high}
-    row |= {name: bool(rows[name].eq(True).any()) for name in ("collapsed", "over_erased")}
+    row |= {"collapsed": bool(rows["collapsed"].eq(True).any()), "over_erased": are_over_erased(rows) is True}
     row |= {"retrained": mean_over(twins, metric), "point_ids": tuple(rows["point_id"])}
     row |= dict.fromkeys(("excess", "excess_low", "excess_high", "p"), math.nan)
     shared = rows[repeats].merge(twins[repeats]).sort_values(repeats)

@@ -186,11 +186,22 @@ def _is_above(one: bootstrap.ItemValues | None, other: bootstrap.ItemValues | No
     return None if math.isnan(low) else low > by
 
 
+def are_over_erased(rows: pd.DataFrame) -> bool | None:
+    """Return whether most repeats of a point are over-erased; None where not known.
+
+    Of several sound runs one is called over-erased by chance more often than one of one.
+    """
+    flags, half = rows["over_erased"], len(rows) / 2
+    if flags.eq(True).sum() > half:
+        return True
+    return False if len(rows) and flags.eq(False).sum() >= half else None
+
+
 def state_of_repeats(rows: pd.DataFrame) -> State:
-    """Return the worst state of a point's repeats."""
+    """Return the state of a point's repeats: collapsed if any is, over-erased if most are."""
     if rows["collapsed"].eq(True).any():
         return "collapsed"
-    return "over-erased" if rows["over_erased"].eq(True).any() else ""
+    return "over-erased" if are_over_erased(rows) else ""
 
 
 def unmeasured_damage(table: pd.DataFrame) -> str:

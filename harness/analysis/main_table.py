@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.analysis.damage import verdict
+from harness.analysis.damage import are_over_erased, verdict
 from harness.analysis.evidence import REPLICATE, Evidence, chosen_items
 from harness.analysis.metrics import arrow, exact_matches, mean_over, select_metrics, table_metrics
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, RankedTable, rank_names
@@ -54,8 +54,8 @@ def main_frame(ranked: RankedTable) -> pd.DataFrame:
 def _row(ranked: RankedTable, seeds: pd.DataFrame, metrics: Sequence[Metric]) -> dict[str, Any]:
     first = seeds.iloc[0]
     row: dict[str, Any] = {"model": first["model"], "needs": "", "label": first["label"], "variant": first["variant"]}
-    row |= {"strength": "", "state": ""}
-    row |= {name: bool(seeds[name].eq(True).any()) for name in ("collapsed", "over_erased")}
+    row |= {"strength": "", "state": "", "over_erased": are_over_erased(seeds) is True}
+    row["collapsed"] = bool(seeds["collapsed"].eq(True).any())
     for metric in metrics:
         low, high = ranked.evidence.interval(seeds, metric)
         row |= {metric.name: mean_over(seeds, metric), f"{metric.name}_low": low, f"{metric.name}_high": high}

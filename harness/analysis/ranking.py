@@ -183,15 +183,15 @@ def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> tuple[pd.DataFrame, t
 
 
 def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, Any]:
-    first, collapsed, is_over = rows.iloc[0], rows["collapsed"].eq(True), rows["over_erased"].eq(True)
+    first, collapsed, over_erased = rows.iloc[0], rows["collapsed"].eq(True), damage.are_over_erased(rows)
     lacking = [metric.name for metric in averaged if rows[metric.name].isna().any()]
     worst = worst_class(list(rows["collapse_class"]))
     reasons = tuple(sorted(set().union(*rows["collapse_reason"])))
-    broken = collapsed if collapsed.any() else is_over
+    broken = collapsed if collapsed.any() else rows["over_erased"].eq(True)
     seeds = f" on {broken.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
     if collapsed.any():
         unranked = f"collapsed{seeds} ({damage.verdict(worst, reasons)})"
-    elif is_over.any():
+    elif over_erased:
         unranked = f"{OVER_ERASED}{seeds}"
     elif first["control"]:
         unranked = CONTROL
@@ -201,7 +201,7 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
         unranked = ERASED_NOTHING if first["idle"] else ""
     state: dict[str, Any] = {"collapse_class": worst, "collapse_reason": reasons, "seeds": len(rows)}
     state |= {"collapsed": True if collapsed.any() else None if worst == "unknown" else False}
-    state |= {"over_erased": damage.is_any(rows["over_erased"]), "unranked": unranked}
+    state |= {"over_erased": over_erased, "unranked": unranked}
     return dict(first[list(IDENTITY)]) | {"strength": strengths(list(rows["strength"]))} | state
 
 
@@ -210,7 +210,7 @@ def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> Floats
 
     A metric missing on any seed is NaN; all are if the variant is broken, erased nothing or is a control.
     """
-    if (rows["collapsed"].eq(True) | rows["over_erased"].eq(True) | rows["idle"] | rows["control"]).any():
+    if damage.state_of_repeats(rows) or (rows["idle"] | rows["control"]).any():
         return np.full(len(metrics), np.nan)
     finite = rows.assign(**{metric.name: rows[metric.name].clip(-INFINITE, INFINITE) for metric in metrics})
     return np.array([aims.cost(finite, metric) for metric in metrics])

@@ -178,7 +178,7 @@ def _file_parts(
     parts["levels"] = [*LEVELS[:MAX_LEVELS], *[UNSEEN] * bool(parts["holdout"] or is_embedded)]
     # The miniature's rates: docs/decisions/0003.
     parts |= {"learning_rate": "4.0e-5" if is_miniature else "1.0e-5", "rates": []}
-    parts["about_rate"] = "the usual one: `lethe init` without --no-probe tries which erases on this model"
+    parts["about_rate"] = "the usual one, not tried on this model: `lethe init` tries some, unless --no-probe is given"
     parts["el_prefixes"] = sizes.el_prefixes
     parts |= {"global_batch": batch, "steps": -(-count // batch), "count": count}
     return parts | {"weights_bytes": memory.weights_bytes(texts.model), "resources": _resources(cpus=1)}

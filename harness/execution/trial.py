@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness.base.files import digest_of
+from harness.base.messages import amount
 from harness.contracts import ErasedModel, Evaluation, ItemKind, Json, Metric, MoreTexts, Number, Sequences
 from harness.data import overlap, sequences
 from harness.errors import StorageError, TrialError, WorkerDiedError
@@ -249,11 +250,19 @@ def run_evaluator(
     evaluator, task = tasks.lend(copy, evaluator_spec, spec, artifacts, progress)
     with isolate.guarded(task.plugin, task.changes):
         evaluation = evaluator.evaluate(copy.model, task)
+    if not isinstance(evaluation, Evaluation):
+        raise TrialError(f"'{name}' returned {type(evaluation).__name__}: `evaluate` must return an Evaluation.")
     declared = {metric.name for metric in evaluator.metrics}
-    if set(evaluation.numbers) != declared:
-        missing, more = sorted(declared - set(evaluation.numbers)), len(set(evaluation.numbers) - declared)
-        lacks = f"reported no {', '.join(missing)}" if missing else "reported them all"
-        raise TrialError(f"'{name}' declares {sorted(declared)}; it {lacks}, and {more} that it does not declare.")
+    if missing := sorted(declared - evaluation.numbers.keys()):
+        raise TrialError(f"'{name}' declares {', '.join(missing)}, and did not report it: report NaN if not measured.")
+    if more := len(evaluation.numbers.keys() - declared):
+        raise TrialError(f"'{name}' reported {amount(more, 'number')} that it does not declare in `metrics`.")
+    for metric in evaluator.metrics:
+        value, allowed = evaluation.numbers[metric.name], f"a number from {metric.low:g} to {metric.high:g}, or NaN"
+        if not isinstance(value, (int, float, np.number)):
+            raise TrialError(f"'{name}' reported {type(value).__name__} as {metric.name}: it must be {allowed}.")
+        if value < metric.low - TOLERANCE or value > metric.high + TOLERANCE:
+            raise TrialError(f"'{name}' reported {value:g} as {metric.name}: it must be {allowed}.")
     return evaluation
 
 

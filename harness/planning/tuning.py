@@ -45,8 +45,8 @@ def _space(
     strength, path = plugin.strength.field, f"methods.{key}"
     example = f"tune.space: {{{key}: {{{strength}: {{low: ..., high: ...}}}}}}"
     if isinstance(block.get(strength), list):
-        reason = "is a list of strengths, and a tuned sweep searches the strength: remove it, or say where to search"
-        faults.add(f"{path}.{strength}", f"{reason}, {example}.")
+        reason = "is a list of strengths, and a tuned sweep searches the strength: remove it. To say where to search"
+        faults.add(f"{path}.{strength}", f"{reason}: {example}.")
         return None
     fixed_names, hints = _by_dimension(block).keys() - {"method"}, searchable_types(plugin)
     space = {name: dimension for name, dimension in declared_space(plugin).items() if name not in fixed_names}

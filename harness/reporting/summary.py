@@ -23,6 +23,7 @@ OTHER_TEXTS = "it covers the choice of texts, not of the training run"
 DEFINITIONS = {"exact": "the corrected formulas, over all positions"}
 DEFINITIONS |= {"table": "the evaluation that the published tables were almost certainly made with"}
 UNKNOWN_RECITATION = "Nothing shows that there was anything to erase."
+NUMBERS = {2: "Two", 3: "Three"}
 MAX_NAMES = 3
 """Methods in one list of the card."""
 Card = list[tuple[str, str, str]]
@@ -99,14 +100,15 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     if not runs:
         return ""
     if runs < MIN_RUNS:
-        more, unit = MIN_RUNS - runs, "replicate" if analysis.answer.heads[model]["replicates"] > 1 else "seed"
+        unit = "replicate" if analysis.answer.heads[model]["replicates"] > 1 else "seed"
+        more = MIN_RUNS - min(runs, priced["reached"].nlargest(2).min() if len(priced) else 0)
         time = f" (about {math.ceil(more * seconds / 60)} min, one trial at a time)" if seconds > 0 else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
         luck = f" Differences below ×{BAND:g} may be luck{alike}." if len(rows) > 1 else ""
         return (
             f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}.{luck} "
-            f"{f'Two more {unit}s' if runs == 1 else f'One more {unit}'}{time} would tell "
+            f"{f'One more {unit}' if more == 1 else f'{NUMBERS[more]} more {unit}s'}{time} would tell "
             f"{'which are real' if len(rows) > 1 else 'how far the price varies'}."
         )
     reference = rows[rows["is_reference"].astype(bool)]
@@ -155,11 +157,12 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     for name, word in (("over_erased", "over-erased"), ("collapsed", "collapsed")):
         if len(names := rows[rows[name].eq(True)]["label"]):
             sentences.append(f"{word.capitalize()}, so not recommended: {_names(names)}.")
-    missed = rows[rows["gets_there"] == "no"].to_dict("records")
-    if missed:
-        near = [nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}" for row in missed]
-        labels = (f"{row['label']} ({text})" for row, text in zip(missed, near, strict=True))
-        sentences.append(f"Not there: {_names(labels)}.")
+    labels, missed = [], rows[rows["reached"] < rows["runs"]].to_dict("records")
+    for row in missed:
+        part = f"in {row['runs'] - row['reached']} of {row['runs']} runs, " if row["reached"] else ""
+        near = nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}"
+        labels.append(f"{row['label']} ({part}{near})")
+    sentences += [f"Not there: {_names(labels)}."] if labels else []
     sentences.append(_what_is_unfinished(analysis))
     sentences.append(damage.unmeasured_damage(analysis.ranked.table.query("model == @model")))
     sentences += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []

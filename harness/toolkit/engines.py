@@ -196,6 +196,13 @@ def take_step(engine: TrainingEngine, loss: Loss, batch: Sequence[Parts]) -> dic
                 share = terms["forget"] + loss.retain_weight * terms["retain"]
             else:
                 share = loss(engine.model, *parts)
+        if not isinstance(share, torch.Tensor) or share.numel() != 1 or not share.requires_grad:
+            kind = (
+                f"has the shape {(*share.shape,)}"
+                if isinstance(share, torch.Tensor)
+                else f"is a {type(share).__name__}"
+            )
+            raise TrialError(f"the method's loss {kind}: it must be a tensor of one number, with a gradient.")
         values["loss"] += engine.backward(share * weight)
         for name, term in terms.items():
             values[name] += engine.total(term.detach() * weight)

@@ -65,7 +65,7 @@ def test_without_a_retrained_model_nothing_is_ranked_by_it_and_that_is_said():
         assert of_table.ranking[list(RANKS)].equals(without.ranking[list(RANKS)]), "the others' ranks stand"
         assert set(of_table.ranking["unranked"]) == {""}
         [told] = [sentence for sentence in caveats.unranked_metrics(of_table) if "retrained" in sentence]
-        assert told.startswith("Nothing on m is ranked by AUC: it is the better, the closer it is to the retrained")
+        assert told.startswith("Nothing on m is ranked by AUC: it is compared with the retrained")
     with_one = pd.concat([table, table_of([("retrained", 0, 1, [0.5])])])
     assert not any("retrained" in sentence for sentence in caveats.unranked_metrics(ranked(with_one, MA, MAUVE, NEAR)))
 

@@ -7,6 +7,7 @@ from safetensors.torch import load_file
 
 from harness import miniature
 from harness.cli import main as lethe
+from harness.data import sources
 from harness.planning.plan import plan
 
 
@@ -17,6 +18,7 @@ def write(file, texts):
 @pytest.fixture
 def texts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sources, "MINIATURE_TOKENS", (16, 32))
     unseen = miniature.texts("holdout")
     # No model knows which of four texts goes on after a beginning that they share.
     write(tmp_path / "forget.jsonl", [f"Once, and only once: {text}" for text in unseen[:4]])
@@ -26,7 +28,7 @@ def texts(tmp_path, monkeypatch):
 
 def twins(out, *more, forget="forget.jsonl", epochs=20):
     options = ["--forget", forget, "--retain", "retain.jsonl", "--unseen", "unseen.jsonl", "--out", out]
-    options += ["--sequence-tokens", "32", "--epochs", str(epochs), "--learning-rate", "2e-3", "--batch", "2"]
+    options += ["--epochs", str(epochs), "--learning-rate", "2e-3", "--batch", "2"]
     return lethe(["twins", "miniature-s", *options, *more])
 
 
@@ -38,6 +40,7 @@ def test_one_recites_the_texts_and_the_other_never_read_them(texts, tmp_path, ca
     assert taught["ma"] >= 0.99 > 0.7 > twin["ma"]
     assert taught["steps"] == twin["steps"] == 2 * taught["epochs"]
     found = plan(tmp_path / "a" / "sweep.yaml")
+    assert {spec.forget.sequence_tokens for spec in found.trials} == {32}, "as they were taught"
     assert {(spec.model.id, spec.variant) for spec in found.trials if spec.is_reference} == {
         ("a/seed-0/memorised", kind) for kind in ("original", "retrained", "holdout")
     }

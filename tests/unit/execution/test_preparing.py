@@ -1,17 +1,19 @@
 """What evaluators compute of the original alone: by a job of its own, once, and again where it was lost."""
 
+import math
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from harness.contracts import Evaluation, Evaluator
+from harness.contracts import Evaluation, Evaluator, Metric
 from harness.errors import TrialError
 from harness.execution import tasks
 from harness.execution.job import Folders, Job
 from harness.execution.queue import JobQueue, missing_jobs, shared_jobs, trial_jobs
 from harness.execution.tasks import EvaluatingTask
-from harness.execution.trial import run_inline
+from harness.execution.trial import run_evaluator, run_inline
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts, is_prepared
 from harness.records.journal import Failed, Measurement
@@ -123,9 +125,29 @@ class Silent(Evaluator):
         return Evaluation({})
 
 
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (None, "'it' returned NoneType: `evaluate` must return an Evaluation."),
+        (Evaluation({}), "'it' declares bad, and did not report it: report NaN if not measured."),
+        (Evaluation({"bad": 0.1, "worse": 1.0}), "'it' reported 1 number that it does not declare in `metrics`."),
+        (Evaluation({"bad": "much"}), "'it' reported str as bad: it must be a number from 0 to 1, or NaN."),
+        (Evaluation({"bad": math.inf}), "'it' reported inf as bad: it must be a number from 0 to 1, or NaN."),
+    ],
+)
+def test_numbers_that_an_evaluator_did_not_declare_are_refused(returned, reason, monkeypatch):
+    declared = Metric(name="bad", better="lower", unit="", low=0.0, high=1.0, group="damage", source="", title="")
+    evaluator = SimpleNamespace(metrics=(declared,), evaluate=lambda model, task: returned)
+    monkeypatch.setattr(tasks, "lend", lambda *arguments: (evaluator, SimpleNamespace(plugin="'it'", changes=list)))
+    shared = SimpleNamespace(cast_to=lambda precision: SimpleNamespace(model=None))
+    with pytest.raises(TrialError) as refused:
+        run_evaluator(small_spec(), replace(MEMORIZATION, name="it"), shared, None, print)
+    assert str(refused.value) == reason
+
+
 def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):
     task = EvaluatingTask(small_spec(), Artifacts(tmp_path), make_model(), "the evaluator 'it'")
-    with pytest.raises(TrialError, match="'it' asks for the original model, which it does not say"):
+    with pytest.raises(TrialError, match="'it' loads the original model without declaring it"):
         Silent().evaluate(task.model, task)
     reads = EvaluatingTask(small_spec(), Artifacts(tmp_path), make_model(), reads=("original",))
     Silent().evaluate(reads.model, reads)

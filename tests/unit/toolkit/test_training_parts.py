@@ -4,6 +4,7 @@ Activation checkpointing: less memory and, in every part, not one bit of a diffe
 """
 
 import copy
+import re
 from functools import partial
 
 import pytest
@@ -49,6 +50,12 @@ def trained(model, task, loss, **parts):
 
 def largest_change(one, other):
     return float((one - other).abs().max())
+
+
+@pytest.mark.parametrize(("share", "fault"), [(0.5, "is a float"), (torch.zeros(3), "has the shape (3,)")])
+def test_what_is_no_loss_is_refused(share, fault, make_model, texts):
+    with pytest.raises(TrialError, match=re.escape(f"the method's loss {fault}: it must be a tensor of one number,")):
+        trained(make_model(1), Task(*texts), lambda *arguments: share)
 
 
 class TestTerms:
