@@ -155,8 +155,7 @@ def audit(
         if any(recitation.needs_unseen_texts for recitation in analysis.ranked.recitations.values()):
             tell("For a surer answer, name texts of that kind that the model never saw: --unseen FILE.")
         if report is not None:
-            html = page(analysis, is_kept=results is not None)
-            tell(f"The report: {write_whole(report, html, 'the report')}")
+            tell(f"The report: {write_whole(report, page(analysis, is_kept=results is not None), 'the report')}")
     return 0
 
 

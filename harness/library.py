@@ -155,8 +155,7 @@ class SweepResults:
             weights = {file.name: files.file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
             made_by = ", ".join(f"{name} {version(name)}" for name in ("lethe", "transformers", "peft"))
             parts = {"weights": weights, "made_by": made_by, "faults": faults, "is_adapter": adapter_alone}
-            text = _certificate(point_results, row, self.analysis, parts)
-            (folder / "README.md").write_text(text, encoding="utf-8")
+            (folder / "README.md").write_text(_certificate(point_results, row, self.analysis, parts), encoding="utf-8")
         return faults
 
     def _kept(self, point: PointResults) -> Path:

@@ -190,8 +190,7 @@ class MethodConformance(Conformance):
 
     def test_off_changes_nothing(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """At the off strength the logits are the original's, bit for bit."""
-        off = self.only(method, name, artifacts, method.strength.off)
-        assert torch.equal(off, self.logits(self.original()))
+        assert torch.equal(self.only(method, name, artifacts, method.strength.off), self.logits(self.original()))
 
     def test_on_changes_something(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """Other strengths move the logits, and none recites better."""
@@ -217,8 +216,7 @@ class MethodConformance(Conformance):
     def test_the_same_seed_gives_the_same_model(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """One seed gives bit-identical logits."""
         first = self.only(method, name, artifacts, self.dial(method)[0])
-        again = self.only(method, name, artifacts, self.dial(method)[0])
-        assert torch.equal(first, again)
+        assert torch.equal(first, self.only(method, name, artifacts, self.dial(method)[0]))
 
     def test_later_strengths_change_no_earlier_one(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """A cumulative trajectory does not depend on its end."""
@@ -226,8 +224,7 @@ class MethodConformance(Conformance):
             pytest.skip("the dial is not cumulative: each strength is a trial of its own")
         strengths = self.dial(method)
         alone = self.only(method, name, artifacts, strengths[0])
-        first_of_several = self.logits(next(self.erase(method, name, artifacts, strengths)).model)
-        assert torch.equal(alone, first_of_several)
+        assert torch.equal(alone, self.logits(next(self.erase(method, name, artifacts, strengths)).model))
 
     def test_a_stop_within_an_epoch_changes_no_later_point(
         self, method: type[Method], name: str, artifacts: Artifacts
@@ -373,8 +370,7 @@ class EvaluatorConformance(Conformance):
         if (repr(evaluator), AGAIN) not in kept:  # The test above measures a second time, if it is run too.
             model = loading.load_model(resolving.resolve_model(MODEL))
             kept[repr(evaluator), AGAIN] = self.measure(evaluator, model, artifacts)
-        again = kept[repr(evaluator), AGAIN].numbers
-        assert first == pytest.approx(again, rel=0, abs=0, nan_ok=True)
+        assert first == pytest.approx(kept[repr(evaluator), AGAIN].numbers, rel=0, abs=0, nan_ok=True)
 
     def test_what_it_prepares_is_found_again(self, evaluator: Evaluator, measured: Measure, tmp_path: Path) -> None:
         """Prepared arrays are found later, and change neither task nor numbers."""

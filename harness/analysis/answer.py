@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from harness.analysis import damage, ranking, seeds
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
 from harness.contracts import Metric, exponential
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_points, point_name
 from harness.settings import ORIGINAL, RETRAINED, Level, Plan
-from harness.statistics import contrasts, protocol
+from harness.statistics import bootstrap, contrasts, protocol
 
 BAND = 1.5
 """Ratio below which the prices of two single runs may differ by luck.
@@ -66,8 +65,7 @@ def answer(results: Results, ranked: ranking.RankedTable) -> Answer:
         for level in results.plan.until:
             level_rows, logs = _level_rows(str(model), level, table, results, cost, ranked.evidence)
             rows, log_prices[str(model), level.key] = rows + level_rows, logs
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    return Answer(frame, heads, cost, log_prices, seeds.seconds_per_seed(results))
+    return Answer(pd.DataFrame(rows, columns=list(COLUMNS)), heads, cost, log_prices, seeds.seconds_per_seed(results))
 
 
 def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None) -> dict[str, Any]:
@@ -144,10 +142,10 @@ def _count_runs(trials: Iterable[TrialResults]) -> int:
     return len(replicates if len(replicates) > 1 else set(runs))
 
 
-def _values_by_run(values: pd.Series) -> NDArray[np.float64]:
+def _values_by_run(values: pd.Series) -> bootstrap.Floats:
     """Return a value for each replicate if there are several, since seeds of one say nothing about others."""
     replicates = values.groupby(level=0, sort=False)
-    means: NDArray[np.float64] = (replicates.mean() if replicates.ngroups > 1 else values).to_numpy()
+    means: bootstrap.Floats = (replicates.mean() if replicates.ngroups > 1 else values).to_numpy()
     return means
 
 

@@ -88,8 +88,7 @@ def panels(info: MetricInfo) -> list[tuple[contracts.Metric, contracts.Metric]]:
 
 def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
     """Return each variant's colour and marker: its method's, or those of its own name where the method has several."""
-    erased = table[~table["method"].isin(settings.REFERENCE_ROWS)]
-    rows = erased[["variant", "method"]].drop_duplicates().astype(str)
+    rows = table[~table["method"].isin(settings.REFERENCE_ROWS)][["variant", "method"]].drop_duplicates().astype(str)
     looks: dict[str, tuple[str, str]] = {}
     for variant, method in sorted(rows.itertuples(index=False)):
         name = variant if rows["method"].eq(method).sum() > 1 else method

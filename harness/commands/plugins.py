@@ -146,8 +146,7 @@ def check_plugin(text: str, overrides: Sequence[str]) -> int:
         (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         alone = ["--noconftest", "--disable-plugin-autoload", "-p", "no:cacheprovider", "--import-mode=importlib"]
         places = ["-c", f"{folder}/pytest.ini", "--rootdir", folder, f"--basetemp={folder}/tmp"]
-        output = ["-v", "-rfE", "--tb=short", "--no-header"]
-        code = pytest.main([*alone, *output, *places, str(suite)])
+        code = pytest.main([*alone, "-v", "-rfE", "--tb=short", "--no-header", *places, str(suite)])
     if code:
         tell(f"{GUIDES[kind]} explains each requirement.")
     return int(code)
@@ -172,7 +171,9 @@ def _named_plugin(text: str) -> tuple[PluginRegistry[Any], str]:
         return METHODS if text in METHODS.names() else EVALUATORS, text
     file = Path(text).resolve()
     if not file.is_file() or file.suffix != ".py":
-        raise DataError(f"there is no file {text}. Name a plugin's file, or its name as `lethe plugins` lists it.")
+        raise DataError(
+            f"there is no Python file {text}. Name a plugin's file, or its name as `lethe plugins` lists it."
+        )
     for registry in (METHODS, EVALUATORS):
         if file.parent == Path(str(importlib.import_module(registry.package).__file__)).parent:
             return registry, file.stem

@@ -16,7 +16,6 @@ import torch
 from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Sequences, Tokenizer
 from harness.data import overlap
-from harness.data.overlap import near_duplicate_groups
 from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import ROLES, TOKEN_SOURCES, Role, source_label
 from harness.errors import DataError
@@ -97,7 +96,7 @@ def chosen_sequences(sequences: Sequences, rows: Iterable[int]) -> Sequences:
 
 def inseparable_groups(forget: Sequences) -> list[int]:
     """Return each sequence's group of equal continuations and near-duplicates."""
-    return near_duplicate_groups(token_rows(forget), _continuation_digests(forget))
+    return overlap.near_duplicate_groups(token_rows(forget), _continuation_digests(forget))
 
 
 def _continuation_digests(forget: Sequences) -> list[str]:
@@ -141,8 +140,7 @@ def load_retain(
 ) -> Sequences:
     """Return the first `sequences` retain texts that are long enough, cut to `sequence_tokens`, or `most` of them."""
     cut = min(most or source.sequence_tokens, source.sequence_tokens)
-    rows = read_rows(source, role, tokenizer, vocabulary, least_tokens(cut), cut)
-    return _packed(rows, 1, source, role)
+    return _packed(read_rows(source, role, tokenizer, vocabulary, least_tokens(cut), cut), 1, source, role)
 
 
 load_validation = partial(load_retain, role="validation")

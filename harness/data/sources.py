@@ -19,7 +19,6 @@ from harness import miniature
 from harness.base.files import parse_path
 from harness.base.hub import Repository, fetch_data_set
 from harness.errors import DataError, did_you_mean
-from harness.miniature import UNSEEN_RECORDS
 from harness.settings import Data, ForgetSource, HeldSource, HoldoutSource, Source, TextSource, replace
 
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]
@@ -225,8 +224,8 @@ def default_section(data: Data, role: Role, texts: Mapping[str, Source]) -> Text
         other, start = data.forget.not_memorized, 0
         if other is not None and other.source == "miniature":  # It may be made of all unseen records.
             is_beginning = other.sequences is not None and other.sample_seed is None
-            start = other.start + (other.sequences or 0) if is_beginning else UNSEEN_RECORDS
-        return HoldoutSource(source="miniature", start=start) if start < UNSEEN_RECORDS else None
+            start = other.start + (other.sequences or 0) if is_beginning else miniature.UNSEEN_RECORDS
+        return HoldoutSource(source="miniature", start=start) if start < miniature.UNSEEN_RECORDS else None
     if role != "validation" or "utility" not in texts:
         return None
     shared = data.utility.model_dump(include=set(TextSource.model_fields))

@@ -125,8 +125,7 @@ def write_sweep_file(
         parts = _file_parts(given, name, out, retain, utility)
         content, left_out = _planned_file(parts, out)
         if is_probed:
-            planned = plan.plan_sweep(sweep_file.parse_sweep_file(content, out))
-            recalls = measure_recalls(planned.trials)
+            recalls = measure_recalls(plan.plan_sweep(sweep_file.parse_sweep_file(content, out)).trials)
             tell(first_answer(recalls))
             parts["levels"] = choose_levels(*(recalls[row].ma for row in (ORIGINAL, HOLDOUT) if row in recalls))
             content, left_out = _planned_file(parts | _tried_rates(content, out, parts), out)
@@ -179,8 +178,7 @@ def _file_parts(
     # The miniature's rates: docs/decisions/0003.
     parts |= {"learning_rate": "4.0e-5" if is_miniature else "1.0e-5", "rates": []}
     parts["about_rate"] = "the usual one, not tried on this model: `lethe init` tries some, unless --no-probe is given"
-    parts["el_prefixes"] = sizes.el_prefixes
-    parts |= {"global_batch": batch, "steps": -(-count // batch), "count": count}
+    parts |= {"global_batch": batch, "steps": -(-count // batch), "count": count, "el_prefixes": sizes.el_prefixes}
     return parts | {"weights_bytes": memory.weights_bytes(texts.model), "resources": _resources(cpus=1)}
 
 
@@ -265,14 +263,13 @@ def audited(
         with given_texts.faults_of_given(given):
             planned = plan.plan_sweep(sweep_file.parse_sweep_file(audit_file(given, attacks=attacks), FILE))
             memory.refuse_unfit(FILE, planned.trials)
+        checkpoint, spec = resolving.resolve_original(original, None) if original else None, planned.trials[0]
+        texts = {"forget": spec.forget}
+        if checkpoint and (difference := sequences.reading_difference(spec.model, checkpoint, texts)):
+            raise DataError(f"{original} reads texts differently: {difference}. Name the model that was erased from.")
         recalls = measure_recalls(planned.trials)
         tell(f"{first_answer(recalls)} EL and the table follow.")
-        if original:
-            checkpoint, spec = resolving.resolve_original(original, None), planned.trials[0]
-            if difference := sequences.reading_difference(spec.model, checkpoint, {"forget": spec.forget}):
-                raise DataError(
-                    f"{original} reads texts differently: {difference}. Name the model that was erased from."
-                )
+        if checkpoint:
             tell(compare_recalls(recalls, measure_recalls(planned.trials, checkpoint)))
         folders = job.Folders.of_sweep(Path(root).resolve(), planned.sweep)
         with folders.journal.held():

@@ -136,8 +136,7 @@ def faults_of_given(given: Given) -> Iterator[None]:
         reasons = []
         for fault in error.faults:
             section = fault.path.partition(".")[2].partition(".")[0]
-            names = {"forget": given.texts, "holdout": given.unseen, "0": given.model}
-            name = names.get(section, fault.path)
+            name = {"forget": given.texts, "holdout": given.unseen, "0": given.model}.get(section, fault.path)
             reasons.append(fault.reason if not name or name in fault.reason else f"{name}: {fault.reason}")
         raise DataError("\n".join(reasons)) from error
 

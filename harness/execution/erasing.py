@@ -154,8 +154,7 @@ def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, fl
         return {PROBED_ERASURE: math.nan, PROBED_UTILITY: perplexity}
     predicted_NT = decoding.greedy_continuations(model, texts, [[]] * len(texts)).predicted_NT
     ma_N = scoring.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
-    ma = math.nan if np.isnan(ma_N).all() else float(np.nanmean(ma_N))
-    return {PROBED_ERASURE: ma, PROBED_UTILITY: perplexity}
+    return {PROBED_ERASURE: math.nan if np.isnan(ma_N).all() else float(np.nanmean(ma_N)), PROBED_UTILITY: perplexity}
 
 
 def shared_probe(spec: Trial, checkpoint: Checkpoint, texts: Sequences, artifacts: Artifacts) -> dict[str, float]:
@@ -366,8 +365,7 @@ def find_level(
 
 def _steps_between(lower: results.Probe, upper: results.Probe, steps_per_epoch: int) -> list[Number]:
     start = math.ceil(upper["strength"]) - 1
-    share = upper["strength"] - start
-    steps = max(1, round(upper["steps"] / share)) if "steps" in upper else steps_per_epoch
+    steps = max(1, round(upper["steps"] / (upper["strength"] - start))) if "steps" in upper else steps_per_epoch
     first, last = (round((one["strength"] - start) * steps) for one in (lower, upper))
     quarters = {first + round((last - first) * quarter / 4) for quarter in (1, 2, 3)}
     return [round(start + step / steps, 6) for step in sorted(quarters - {first, last})]

@@ -225,8 +225,7 @@ def fingerprint(tensor: torch.Tensor) -> Hashable:
         >>> fingerprint(torch.tensor([0.0, 1.0])) == fingerprint(torch.tensor([-0.0, 1.0]))
         False
     """
-    flat = tensor.detach().contiguous().reshape(-1)
-    bits = hashlib.sha256(flat.cpu().view(torch.uint8).numpy().data).digest()
+    bits = hashlib.sha256(tensor.detach().contiguous().reshape(-1).cpu().view(torch.uint8).numpy().data).digest()
     return str(tensor.dtype), tuple(tensor.shape), bits
 
 

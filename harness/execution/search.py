@@ -54,8 +54,7 @@ def next_settings(
     if untried is not None and settings not in untried:
         settings = untried[seed % len(untried)]
     # A cumulative strength, of which each candidate goes to the end.
-    ends = {name: end_of(study.space[name]) for name in study.space if name not in sampled}
-    return {**settings, **ends}
+    return {**settings, **{name: end_of(study.space[name]) for name in study.space if name not in sampled}}
 
 
 STARTUP = 4

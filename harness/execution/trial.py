@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 
 from harness.base.files import digest_of
-from harness.base.messages import amount
 from harness.contracts import ErasedModel, Evaluation, ItemKind, Json, Metric, MoreTexts, Number, Sequences
 from harness.data import overlap, sequences
 from harness.errors import StorageError, TrialError, WorkerDiedError
@@ -252,17 +251,14 @@ def run_evaluator(
         evaluation = evaluator.evaluate(copy.model, task)
     if not isinstance(evaluation, Evaluation):
         raise TrialError(f"'{name}' returned {type(evaluation).__name__}: `evaluate` must return an Evaluation.")
-    declared = {metric.name for metric in evaluator.metrics}
-    if missing := sorted(declared - evaluation.numbers.keys()):
-        raise TrialError(f"'{name}' declares {', '.join(missing)}, and did not report it: report NaN if not measured.")
-    if more := len(evaluation.numbers.keys() - declared):
-        raise TrialError(f"'{name}' reported {amount(more, 'number')} that it does not declare in `metrics`.")
+    if evaluation.numbers.keys() != {metric.name for metric in evaluator.metrics}:
+        names = ", ".join(metric.name for metric in evaluator.metrics)
+        raise TrialError(f"'{name}' did not report what it declares, {names}, and nothing else (NaN: not measured).")
     for metric in evaluator.metrics:
-        value, allowed = evaluation.numbers[metric.name], f"a number from {metric.low:g} to {metric.high:g}, or NaN"
-        if not isinstance(value, (int, float, np.number)):
-            raise TrialError(f"'{name}' reported {type(value).__name__} as {metric.name}: it must be {allowed}.")
-        if value < metric.low - TOLERANCE or value > metric.high + TOLERANCE:
-            raise TrialError(f"'{name}' reported {value:g} as {metric.name}: it must be {allowed}.")
+        value, low, high = evaluation.numbers[metric.name], metric.low - TOLERANCE, metric.high + TOLERANCE
+        if not isinstance(value, (int, float, np.number)) or value < low or value > high:
+            allowed = f"a number from {metric.low:g} to {metric.high:g}, or NaN"
+            raise TrialError(f"'{name}' reported no {metric.name} that can be true: it must be {allowed}.")
     return evaluation
 
 

@@ -208,8 +208,7 @@ def read_adapter(folder: Path, original_digest: str) -> Adapter:
     updates, config = {}, json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     for stem in dict.fromkeys(name.rpartition(".lora_")[0] for name in tensors):
         updates[stem.removeprefix(_PREFIX)] = tensors[f"{stem}.lora_A.weight"], tensors[f"{stem}.lora_B.weight"]
-    lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], **facts)
-    return Adapter(lora, updates, bool(config["fan_in_fan_out"]))
+    return Adapter(LoRA(rank=config["r"], alpha=config["lora_alpha"], **facts), updates, bool(config["fan_in_fan_out"]))
 
 
 def _read_tensors(file: Path, original_digest: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -283,8 +282,7 @@ def straight_through_mask(scores: torch.Tensor, dropped: int) -> torch.Tensor:
     sizes = scores.abs()
     mask = torch.ones_like(sizes)
     if dropped:
-        smallest = sizes.detach().flatten().topk(dropped, largest=False).indices
-        mask.view(-1)[smallest] = 0.0
+        mask.view(-1)[sizes.detach().flatten().topk(dropped, largest=False).indices] = 0.0
     return (sizes - sizes.detach()) + mask
 
 

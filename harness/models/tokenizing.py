@@ -157,8 +157,7 @@ def retokenized(tokenizer: Tokenizer, sequences: Sequences) -> Sequences:
     tokens_NT, lengths_N = torch.zeros_like(sequences.tokens_NT), sequences.lengths_N.clone()
     for index, ids in enumerate(tokenized(tokenizer, texts)):
         length = int(sequences.lengths_N[index])
-        padding = [] if end is None else [end] * (length - len(ids))
-        row = padding + ids[:length]
+        row = ([] if end is None else [end] * (length - len(ids))) + ids[:length]
         tokens_NT[index, : len(row)] = torch.tensor(row)
         lengths_N[index] = len(row)
     return replace(sequences, tokens_NT=tokens_NT, lengths_N=lengths_N, digest=f"{sequences.digest}, tokenised again")

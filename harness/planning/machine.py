@@ -69,8 +69,7 @@ def memory_share(machine: Machine, spec: Trial) -> int:
     """
     if spec.gpus > 0:
         return int(machine.gpu_memory * min(1.0, spec.gpus)) - CONTEXT_BYTES
-    processes = max(1, machine.cpus // spec.cpus)
-    return machine.memory // processes - PROCESS_BYTES
+    return machine.memory // max(1, machine.cpus // spec.cpus) - PROCESS_BYTES
 
 
 @cache

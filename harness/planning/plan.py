@@ -78,8 +78,7 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = ()) -> Pla
         raise file.refuse(faults)
     walks = [template for template in checked.studies if not template.space] if tune else walked_templates(templates)
     is_curve = sum(len(template.strengths) for template in templates) > len({each.variant for each in templates})
-    is_only_walked = sweep.until and not sweep.ranking.at and not is_curve
-    has_grid = not (tune or is_only_walked)
+    has_grid = not (tune or (sweep.until and not sweep.ranking.at and not is_curve))
     trials = build_trials(name, sweep, models, texts, templates if has_grid else (), walks, evaluators, judges)
     studies = tuning.build_studies(sweep, tune, checked.studies, models, texts, trials) if tune else []
     return Plan(

@@ -155,8 +155,7 @@ def _evaluator_specs(
 
 def _reference(spec: Trial, kind: str) -> Trial:
     # Its id has both digests, since evaluators may compare the two models.
-    retrained = spec.retrained.digest if spec.retrained else None
-    trial_id = digest_of([kind, spec.model.digest, retrained, spec.seed])
+    trial_id = digest_of([kind, spec.model.digest, spec.retrained.digest if spec.retrained else None, spec.seed])
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from harness.base import files, messages
-from harness.base.messages import reason
 from harness.contracts import Json, Number
 from harness.errors import DataError, PluginError
 from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items
@@ -162,7 +161,7 @@ class Failed(Journaled):
     @property
     def reason(self) -> str:
         """Return the error for people."""
-        return reason(self.error)
+        return messages.reason(self.error)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -426,8 +426,7 @@ class _Copy:
         plan = results.plan
         if "sweep" not in self.runs:
             tags = {**self.identity, "kind": "sweep", "mlflow.note.content": plan.question}
-            moments = [milliseconds(at) for trial in results.trials for at in trial.written]
-            started = min(moments, default=None)
+            started = min((milliseconds(at) for trial in results.trials for at in trial.written), default=None)
             self.runs["sweep"] = self.client.create_run(self.experiment, started, tags, run_name=plan.sweep)
         sweep = str(self.runs["sweep"].info.run_id)
         for trial in results.trials:

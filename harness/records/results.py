@@ -79,8 +79,7 @@ def _target_result(spec: Study, target: Level, candidates: Sequence[Candidate]) 
             reaching += [point] if reaches(target, candidate, probe) else []
     # The first of equal ones: the earliest candidate at the least strength.
     chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[PROBED_UTILITY]), default=None)
-    nearest = min(probed, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None)
-    return TargetResult(target, chosen, nearest)
+    return TargetResult(target, chosen, min(probed, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None))
 
 
 def reaches(target: Level, candidate: Candidate, probe: Probe) -> bool:

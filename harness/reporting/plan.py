@@ -115,8 +115,7 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
         name = f"{spec.trial.variant}, {spec.seeds_text}, {spec.search}"
         row = {"Tuned": name, "Model": spec.trial.model.short_name, "Candidates": f"{count} done{rest}"}
         rows.append(row | {"Searched": ", ".join(spec.space), "So far": so_far, "Study": spec.study_id})
-    note = "Trials of a study's choices are listed once it is over."
-    return Group(_terminal_table(rows), Text(note))
+    return Group(_terminal_table(rows), Text("Trials of a study's choices are listed once it is over."))
 
 
 def needs_table(trials: Sequence[Trial], needs: Mapping[Row, int | None], machine: Machine | None) -> Group:

@@ -23,7 +23,6 @@ OTHER_TEXTS = "it covers the choice of texts, not of the training run"
 DEFINITIONS = {"exact": "the corrected formulas, over all positions"}
 DEFINITIONS |= {"table": "the evaluation that the published tables were almost certainly made with"}
 UNKNOWN_RECITATION = "Nothing shows that there was anything to erase."
-NUMBERS = {2: "Two", 3: "Three"}
 MAX_NAMES = 3
 """Methods in one list of the card."""
 Card = list[tuple[str, str, str]]
@@ -108,7 +107,7 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
         luck = f" Differences below ×{BAND:g} may be luck{alike}." if len(rows) > 1 else ""
         return (
             f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}.{luck} "
-            f"{f'One more {unit}' if more == 1 else f'{NUMBERS[more]} more {unit}s'}{time} would tell "
+            f"{('One', 'Two', 'Three')[more - 1]} more {unit}{'s' if more > 1 else ''}{time} would tell "
             f"{'which are real' if len(rows) > 1 else 'how far the price varies'}."
         )
     reference = rows[rows["is_reference"].astype(bool)]
@@ -274,8 +273,7 @@ def level_tables(model: str, analysis: Analysis) -> Iterator[tuple[str, pd.DataF
     """Yield a model's tables by level, each with the lines above it; nothing where nothing is erased."""
     for level in analysis.results.plan.until if analysis.ranked.recitations[model].recites is not False else ():
         frame, columns = answer_table(analysis.answer, model, level)
-        text = f"At {level_text(level, analysis.answer.heads[model])}. {head_text(model, analysis)}"
-        yield text, frame, columns
+        yield f"At {level_text(level, analysis.answer.heads[model])}. {head_text(model, analysis)}", frame, columns
 
 
 def further_notes(analysis: Analysis) -> list[str]:

@@ -89,8 +89,7 @@ class ItemValues:
 
     def sum_by_cluster(self, amounts_RN: Floats) -> Floats:
         """Return the sums (R, C) over the items of each cluster."""
-        codes_N = self._codes_N
-        return np.stack([np.bincount(codes_N, weights=amounts_N) for amounts_N in amounts_RN])
+        return np.stack([np.bincount(self._codes_N, weights=amounts_N) for amounts_N in amounts_RN])
 
     @cached_property
     def clusters_R(self) -> Integers:

@@ -319,8 +319,7 @@ def sampling_log_p(
     total_B1 = values.double().masked_fill(is_left_out, -math.inf).logsumexp(dim=-1, keepdim=True)
     is_before = torch.arange(logits_BV.shape[-1], device=values.device) < tokens_B[:, None]
     is_likelier = (logits_BV > value_B1) | ((logits_BV == value_B1) & is_before)
-    log_p_B1 = value_B1.double() - total_B1
-    return log_p_B1.masked_fill(is_likelier.sum(dim=-1, keepdim=True) > last_B1, -math.inf)[:, 0]
+    return (value_B1.double() - total_B1).masked_fill(is_likelier.sum(dim=-1, keepdim=True) > last_B1, -math.inf)[:, 0]
 
 
 def _last_of_nucleus(cumulative_BK: Tensor, top_p: float) -> Tensor:

@@ -34,8 +34,7 @@ def padded_batches(model: Model, sequences: Sequences) -> Iterator[tuple[torch.T
     Right padding needs no mask: earlier positions of a causal model never see it.
     """
     device, longest = next(model.parameters()).device, sequences.tokens_NT.shape[1]
-    most = min(SCORED_ROWS, read_at_once(longest, device))
-    at_once = rows_at_once(count_vocabulary(model), longest, device, most)
+    at_once = rows_at_once(count_vocabulary(model), longest, device, min(SCORED_ROWS, read_at_once(longest, device)))
     for start in range(0, len(sequences), at_once):
         lengths_B = sequences.lengths_N[start : start + at_once]
         tokens_BT = sequences.tokens_NT[start : start + at_once, : int(lengths_B.max())]

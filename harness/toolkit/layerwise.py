@@ -133,8 +133,7 @@ def _as_computed(state: torch.Tensor) -> torch.Tensor:
 def _layer_gradients(
     layer: Module, weights: Mapping[str, Parameter], passes: Sequence[_Pass], losses: int, *, is_lowest: bool
 ) -> list[dict[str, torch.Tensor]]:
-    size = sum(weight.numel() for weight in weights.values())
-    sums = next(layer.parameters()).detach().new_zeros(losses, size)
+    sums = next(layer.parameters()).detach().new_zeros(losses, sum(weight.numel() for weight in weights.values()))
     gradients = []
     for loss_sums in sums:
         pieces = loss_sums.split([weight.numel() for weight in weights.values()])

@@ -55,8 +55,7 @@ class CausalJudge:
         lengths = [len(prompt) + len(text) for prompt, text in cut]
         by_length = sorted((length, row) for row, length in enumerate(lengths) if length > start_length)
         longest = by_length[-1][0] if by_length else 1
-        vocabulary = self._model.config.vocab_size
-        at_once = device.rows_at_once(vocabulary, longest, self._model.device, device.SCORED_ROWS)
+        at_once = device.rows_at_once(self._model.config.vocab_size, longest, self._model.device, device.SCORED_ROWS)
         for start in range(0, len(by_length), at_once):
             rows = [row for _, row in by_length[start : start + at_once]]
             # Right padding needs no mask: a causal model's earlier positions never see it.

@@ -158,8 +158,7 @@ def worker_resources(spec: settings.Trial) -> dict[str, float]:
         >>> worker_resources(replace(small_spec(), gpus=1.0))
         {'CPU': 0.9, 'GPU': 0.99}
     """
-    gpus = spec.gpus - _OWN_SHARE if _is_shared(spec) else spec.gpus
-    return _resources(spec.cpus * _WORKERS_CPUS, gpus)
+    return _resources(spec.cpus * _WORKERS_CPUS, spec.gpus - _OWN_SHARE if _is_shared(spec) else spec.gpus)
 
 
 def trials_at_once(specs: Sequence[settings.Trial], has: Mapping[str, float]) -> float:

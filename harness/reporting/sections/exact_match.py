@@ -49,5 +49,4 @@ class ExactMatch(section.Section):
         strengths = [*map(seeds.strength_text, frame["strength_name"], frame["strength"])]
         table = render(frame.assign(strength_text=strengths), columns, "html")
         alt = "What is left of other texts across, of memorised ones upwards."
-        figure = section.picture(pictures, "exact_match_groups", alt)
-        return figure + section.paragraph(_MEANS, *counted) + table
+        return section.picture(pictures, "exact_match_groups", alt) + section.paragraph(_MEANS, *counted) + table

@@ -191,6 +191,8 @@ def test_damage_is_told_against_the_originals_of_the_runs_that_got_there(analyse
     analysis = analysed(replicates=2, original=originals, a=given)
     assert rows_of(analysis).loc["a", ["unseen_ma_before", "unseen_nll_rise"]].tolist() == pytest.approx([0.3, 0.5])
     assert "| MA of unseen texts |" in answer_markdown(analysis), "though all of it is gone"
+    assert "Two more replicates would tell how far the price varies." in card_of(analysis)["How sure"]
+    assert card_of(analysis)["Wrong"].startswith("Not there: A (in 1 of 2 runs, nearest 0.90 at epochs 5).")
 
 
 @pytest.mark.parametrize(("flags", "broken"), [([True, True, None], True), ([True, False, None], None),

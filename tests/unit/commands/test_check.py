@@ -66,7 +66,7 @@ def test_nothing_to_check_is_bad_input(quick, tmp_path, capsys):
     for name, text in (("broken.py", "1/0\n"), ("nothing.py", "x = 1\n"), ("emso.py", METHOD)):
         (tmp_path / name).write_text(text)
     for arguments, words in (
-        ("none.py", "there is no file"),
+        ("none.py", "there is no Python file"),
         ("broken.py", "broken.py cannot be imported (broken.py, line 1): ZeroDivisionError: division by zero"),
         ("nothing.py", "nothing.py holds no concrete Method or Evaluator of harness.contracts"),
         ("emso.py", "the method 'emso' is there already: rename"),

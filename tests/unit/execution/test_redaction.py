@@ -68,7 +68,11 @@ def test_nothing_that_a_failing_plugin_says_is_recorded_but_where_it_said_it(mak
     ("leak", "is_measured", "said"),
     [
         ("closing", False, "ValueError: raised at hostile/leaking_method.py, line "),
-        ("names of metrics", True, "TrialError: 'leaking_evaluator' declares leak, and did not report it"),
+        (
+            "names of metrics",
+            True,
+            "TrialError: 'leaking_evaluator' did not report what it declares, leak, and nothing else",
+        ),
         ("names of items", True, "TrialError: 'leak' declares items ('sequence'), of which there are "),
     ],
 )
