@@ -138,7 +138,7 @@ def audit(
     """Measure whether a model recites texts; nothing is erased."""
     from harness.base.files import write_whole
     from harness.commands.results import print_ranking, tell_unfinished
-    from harness.drafting.first_sweep import audited
+    from harness.drafting.first_sweep import run_audit
     from harness.drafting.given_texts import Given as GivenTexts
     from harness.reporting.files import page
 
@@ -148,7 +148,7 @@ def audit(
 
         tell(write_recited(given, write_forget))
         return 0
-    with audited(given, results, attacks=attacks, original=original) as analysis:
+    with run_audit(given, results, attacks=attacks, original=original) as analysis:
         if tell_unfinished(analysis.results):
             return 1
         print_ranking(analysis)

@@ -23,7 +23,7 @@ from harness.base.files import digest_of
 from harness.base.settings import field_types, settings_adapter
 from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Training
 from harness.errors import PluginError, unknown
-from harness.settings import OF_TRAINING, Dimension
+from harness.settings import TRAINING_PATH, Dimension
 
 P = TypeVar("P", Method, Evaluator)
 NEEDS = {"none": "nothing more", "retain_data": "data.retain", "memorized_model": "a memorised model, made first"}
@@ -195,7 +195,7 @@ def declared_space(plugin: type[Method]) -> dict[str, Dimension]:
     """Return the search dimension of each setting of a method, or of its training, that declares one."""
     training_fields = field_types(Training)
     hints = field_types(plugin)
-    hints |= {f"{OF_TRAINING}{name}": training_fields.get(name) for name in plugin.searched_training}
+    hints |= {f"{TRAINING_PATH}{name}": training_fields.get(name) for name in plugin.searched_training}
     space: dict[str, Dimension] = {}
     for name, hint in hints.items():
         for part in getattr(hint, "__metadata__", ()):

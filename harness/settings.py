@@ -60,7 +60,7 @@ MEMORY_SETTINGS = ("micro_batch", "activation_checkpointing")
 """Settings of `Training` that change memory and no number."""
 ALL_LINEAR: Literal["all-linear"] = "all-linear"
 _AT_EDGE = 0.02
-OF_TRAINING = "training."
+TRAINING_PATH = "training."
 """Prefix of dimensions that are settings of the training: `training.learning_rate`."""
 SOURCE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "miniature": (),
@@ -172,7 +172,7 @@ class LoRA(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _says_its_alpha(cls, value: Any) -> Any:
+    def _fill_alpha(cls, value: Any) -> Any:
         rank = value.get("rank") if isinstance(value, dict) and value.get("alpha") is None else None
         return {**value, "alpha": 2 * rank} if type(rank) is int and rank > 0 else value
 
@@ -269,7 +269,7 @@ class TextSource(Strict):
     """The first text that is used."""
 
     @model_validator(mode="after")
-    def _is_of_its_source(self) -> Self:
+    def _check_source(self) -> Self:
         reads = SOURCE_SETTINGS[self.source]
         for name in ("path", "name", "split", "field", "where"):
             if getattr(self, name) is not None and name not in reads:
@@ -290,7 +290,7 @@ class SampledSource(TextSource):
     """Seed of a random sample; null: the first texts."""
 
     @model_validator(mode="after")
-    def _samples_so_many(self) -> Self:
+    def _check_sample(self) -> Self:
         if self.sample_seed is not None and self.sequences is None:
             raise ValueError("sample_seed draws a random sample, and sequences must say of how many.")
         return self
@@ -749,13 +749,13 @@ class Trial(Strict):
         return self.replicate_of or self.model.id
 
     @property
-    def is_holdout_row(self) -> bool:
+    def is_unseen_row(self) -> bool:
         """Return whether erasure is measured on texts that the model never saw."""
         return self.method in UNSEEN_ROWS
 
     def shows(self, group: Json, items: Json) -> bool:
         """Return whether a metric is shown: on unseen texts only those of erasure or of sequences are."""
-        return group == "erasure" or items == "sequence" or not self.is_holdout_row
+        return group == "erasure" or items == "sequence" or not self.is_unseen_row
 
     @property
     def steps_per_epoch(self) -> int:
@@ -780,7 +780,7 @@ class Trial(Strict):
 
     def identified(self, *, is_cumulative: bool) -> Trial:
         """Return an erasing trial under its id, which leaves out the values of a cumulative strength or a walk."""
-        left_out: dict[str, Any] = dict.fromkeys(OF_NO_NUMBER, True)
+        left_out: dict[str, Any] = dict.fromkeys(FIELDS_WITHOUT_EFFECT, True)
         left_out |= dict.fromkeys(("model", "forget", "retain", "validation"), _BUT_DIGEST)
         left_out["training"] = {*MEMORY_SETTINGS}
         if is_cumulative or self.until:
@@ -823,7 +823,7 @@ class Trial(Strict):
         return max(self.strengths) if self.walk_to is None else self.walk_to
 
 
-OF_NO_NUMBER = {
+FIELDS_WITHOUT_EFFECT = {
     *("trial_id", "sweep", "variant", "label", "strength_name", "levels", "searched", "replicate_of", "utility"),
     *("evaluators", "judges", "cpus", "gpus", "time_limit", "keep_erased", "samples", "sample_count", "reading"),
 }
@@ -901,8 +901,8 @@ class Study(Strict):
 
     def trial_with(self, settings: Mapping[str, Json], strengths: tuple[Number, ...]) -> Trial:
         """Return a candidate's trial at these strengths, under the study's id."""
-        training = {name.removeprefix(OF_TRAINING): value for name, value in settings.items() if OF_TRAINING in name}
-        own = {name: value for name, value in settings.items() if OF_TRAINING not in name}
+        training = {key.removeprefix(TRAINING_PATH): value for key, value in settings.items() if TRAINING_PATH in key}
+        own = {name: value for name, value in settings.items() if TRAINING_PATH not in name}
         own.pop(self.trial.strength_name, None)
         return replace(
             self.trial,

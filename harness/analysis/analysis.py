@@ -65,7 +65,7 @@ class Analysis:
         ranked = set(self.points.loc[self.points["ranked"], "point_id"])
         first_seed = min((point.spec.seed for point in self.results.measured), default=0)
         points = [point for point in self.results.measured if point.spec.seed == first_seed]
-        points = [point for point in points if not point.spec.is_holdout_row]
+        points = [point for point in points if not point.spec.is_unseen_row]
         return [point for point in points if point.spec.is_reference or point.spec.point_id(point.strength) in ranked]
 
     @cached_property

@@ -128,7 +128,7 @@ def seconds_per_seed(results: Results) -> float:
 
     Holdout rows are left out. NaN where a trial did not record its time, or runs are replicates, which others train.
     """
-    seed_points = [point for point in results.measured if not point.spec.is_holdout_row]
+    seed_points = [point for point in results.measured if not point.spec.is_unseen_row]
     is_timed = all((point.made or point.spec.is_reference) and not point.spec.replicate_of for point in seed_points)
     if not seed_points or not is_timed:
         return math.nan

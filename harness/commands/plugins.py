@@ -26,7 +26,7 @@ from harness.errors import ConfigError, DataError, Faults, PluginError, unknown
 from harness.planning import evaluators, sweep_file
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, default_declaration, describe_needs
 from harness.reporting.render import fill_template
-from harness.settings import OF_TRAINING, Choice, Dimension, Sweep
+from harness.settings import TRAINING_PATH, Choice, Dimension, Sweep
 
 
 def catalogue() -> str:
@@ -45,7 +45,7 @@ def catalogue() -> str:
             facts["about"] = (inspect.getdoc(plugin) or "").partition("\n\n")[0].replace("\n", " ")
             if issubclass(plugin, Method):
                 facts["needs"] = describe_needs(plugin)
-                facts["tuned"] = [f"{name} {_tried(space[name])}" for name in space if name.startswith(OF_TRAINING)]
+                facts["tuned"] = [f"{name} {_tried(space[name])}" for name in space if name.startswith(TRAINING_PATH)]
             else:
                 facts["metrics"], reads = default_declaration(plugin) or (None, ())
                 facts["reads"] = [evaluators.READ[role][0] for role in reads]

@@ -151,8 +151,8 @@ def check_of_export(analysis: Analysis) -> list[str]:
     for point in filter(None, (summary.recommended_point(model, analysis) for model in models)):
         spec = point.spec
         sources = [spec.forget, *(each.spec.forget for each in results.trials if each.spec.method == HOLDOUT)]
-        files = [os.path.relpath(source.path) for source in sources if source.path and source.source in OF_AUDIT]
-        if spec.forget.source in OF_AUDIT:
+        files = [os.path.relpath(source.path) for source in sources if source.path and source.source in FILE_SOURCES]
+        if spec.forget.source in FILE_SOURCES:
             options = ["--unseen", files[1]] if len(files) > 1 else []
             options += ["--field", spec.forget.field] if spec.forget.field != "text" else []
             audit = ["lethe", "audit", summary.export_folder(spec), files[0], *options, "--original", spec.model.id]
@@ -161,10 +161,10 @@ def check_of_export(analysis: Analysis) -> list[str]:
 
 
 MAX_ROWS = 60
-OF_AUDIT = ("jsonl", "csv", "text", "npy")
+FILE_SOURCES = ("jsonl", "csv", "text", "npy")
 """Sources that `lethe audit` reads from a file."""
 Points = dict[str, PointResults]
-OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
+PLAN_FIELDS = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
 COLUMNS = ("kind", "point", "what", "a", "b", "difference", "verdict")
 
 
@@ -194,7 +194,7 @@ def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> i
 
 def differences(a: Results, points_a: Points, b: Results, points_b: Points) -> pd.DataFrame:
     """Return a row for each setting, version and point that differs, and for each number."""
-    plans = [flatten_texts({name: getattr(side.plan, name) for name in OF_PLAN}) for side in (a, b)]
+    plans = [flatten_texts({name: getattr(side.plan, name) for name in PLAN_FIELDS}) for side in (a, b)]
     packages = _packages(a), _packages(b)
     changes: defaultdict[tuple[str, Change], list[str]] = defaultdict(list)
     changes |= {("setting", change): [] for change in find_differences(*plans)}

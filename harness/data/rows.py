@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.base.messages import amount
 from harness.contracts import Tokenizer
-from harness.data.sources import AS_THEY_STAND, TEXT_FILES, TOKEN_SOURCES, Role, TextRow, source_label, texts, token_ids
+from harness.data.sources import TEXT_FILES, TOKEN_SOURCES, WHOLE_ROLES, Role, TextRow, source_label, texts, token_ids
 from harness.errors import DataError
 from harness.models.tokenizing import token_lists
 from harness.settings import Source
@@ -37,7 +37,7 @@ def read_rows(
     count = source.sequences or 1
     if len(rows) < count:
         where = f" from row {source.start} on" if source.start else ""
-        kind = "sequences" if role in AS_THEY_STAND else f"texts of at least {least} tokens"
+        kind = "sequences" if role in WHOLE_ROLES else f"texts of at least {least} tokens"
         supply = f"{source_label(source, role)}: {len(rows)} {kind} are there{where}"
         raise DataError(f"{supply}, and {count} are needed. Give more texts, or ask for fewer.")
     return rows
@@ -75,7 +75,7 @@ def check_rows(source: Source, role: Role) -> None:
     elif source.source in TEXT_FILES:
         rows = _used(source, role)  # Refuses a file that is not there.
         problems = (f"{row.where} {row.problem}" for row in rows if row.problem)
-        if role in AS_THEY_STAND and (bad := list(islice(problems, MAX_BAD_ROWS))):
+        if role in WHOLE_ROLES and (bad := list(islice(problems, MAX_BAD_ROWS))):
             raise _refused_rows(source, role, bad, source.prefix_tokens + 1)
 
 
@@ -116,7 +116,7 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenR
 
 
 def _from_texts(source: Source, role: Role, tokenizer: Tokenizer, vocabulary: int, least: int, cut: int) -> TokenRows:
-    strict, usable, bad = role in AS_THEY_STAND, TokenRows(), list[str]()
+    strict, usable, bad = role in WHOLE_ROLES, TokenRows(), list[str]()
     for row, ids in _tokenized(_used(source, role) if strict else texts(source, role), tokenizer, source):
         if row.problem:
             bad.append(f"{row.where} {row.problem}")
@@ -146,7 +146,7 @@ def _tokenized(
 def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) -> DataError:
     more = f"; and {len(bad) - NAMED_ROWS} more" if len(bad) > NAMED_ROWS else ""
     rule = f'Each line must be {{"{source.field}": ...}}' if source.source == "jsonl" else "Each row must be text"
-    tokens = f" of at least {amount(least, 'token')} (the prefix and one more)" if role in AS_THEY_STAND else ""
+    tokens = f" of at least {amount(least, 'token')} (the prefix and one more)" if role in WHOLE_ROLES else ""
     or_more = " or more" if len(bad) >= MAX_BAD_ROWS else ""
     counted = f"{source_label(source, role)} has {amount(len(bad), 'unusable row')}{or_more}"
     details = (

@@ -23,7 +23,7 @@ from harness.settings import Data, ForgetSource, HeldSource, HoldoutSource, Sour
 
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]
 ROLES: tuple[Role, ...] = ("forget", "holdout", "retain", "utility", "validation")
-AS_THEY_STAND: tuple[Role, ...] = ("forget", "holdout")
+WHOLE_ROLES: tuple[Role, ...] = ("forget", "holdout")
 """Roles that use every row."""
 
 

@@ -29,7 +29,7 @@ from harness.reporting.render import fill_template
 from harness.settings import HOLDOUT, MIN_APART, ORIGINAL, UNSEEN, Trial, end_of
 from harness.toolkit import decoding, scoring
 
-PROPOSED = (
+SUGGESTED_METHODS = (
     *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent"),
     *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
 )
@@ -37,19 +37,19 @@ PROPOSED = (
 LEVELS = (0.9, 0.75, 0.5)
 """Levels of MA that methods are walked to, next to that of unseen texts."""
 MAX_LEVELS = 2
-FACTOR = 4
+WALK_FACTOR = 4
 """Multiple of the default at which a walk ends where a method declares no range."""
 
 
 def walk_end(plugin: type[Method]) -> Number | None:
     """Return the strength at which a walk ends: the highest that the method declares; None if it declares none."""
     default, dimension = plugins.default_strength(plugin), plugins.declared_space(plugin).get(plugin.strength.field)
-    end: Number | None = end_of(dimension) if dimension is not None else default and FACTOR * default
+    end: Number | None = end_of(dimension) if dimension is not None else default and WALK_FACTOR * default
     return end
 
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yield the row of every method with its needs, commented out if it is left out or not `PROPOSED`."""
+    """Yield the row of every method with its needs, commented out if it is left out or not `SUGGESTED_METHODS`."""
     for name in plugins.METHODS.names():
         try:
             plugin = plugins.METHODS.load(name)
@@ -59,7 +59,7 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
         end = walk_end(plugin)
         row = f"{name}: {given_texts.flow({plugin.strength.field: '...' if end is None else end})}"
         reason = left_out.get(name, "" if end is not None else "it declares no strength to begin with: say which.")
-        is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")
+        is_proposed = name in SUGGESTED_METHODS or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")
         if reason:
             yield f"# {row}   # left out: {' '.join(reason.split())}"
         else:
@@ -99,7 +99,7 @@ class Sizes(NamedTuple):
     el_prefixes: int
 
 
-USUAL = Sizes(texts=512, tokens=None, prompts=256, reference_tokens=128, el_prefixes=8)
+USUAL_SIZES = Sizes(texts=512, tokens=None, prompts=256, reference_tokens=128, el_prefixes=8)
 """As many prompts as MAUVE needs; EL after eight prefixes of each text is that after all to 0.01."""
 ON_A_CPU = Sizes(texts=32, tokens=96, prompts=32, reference_tokens=48, el_prefixes=2)
 """For models whose weights a CPU reads from memory at each step."""
@@ -114,7 +114,7 @@ def choose_sizes(model: Checkpoint) -> Sizes:
     """Return the sizes that this machine measures a model of this size with in good time."""
     machine = this_machine()
     is_slow = memory.weights_bytes(model) > decoding.MAX_CACHED_WEIGHTS and not (machine and machine.gpus)
-    return ON_A_CPU if is_slow else USUAL
+    return ON_A_CPU if is_slow else USUAL_SIZES
 
 
 def write_sweep_file(
@@ -255,7 +255,7 @@ MAX_AUDIT_TEXTS = 256
 
 
 @contextmanager
-def audited(
+def run_audit(
     given: given_texts.Given, results: Path | None, *, attacks: bool, original: str | None = None
 ) -> Iterator[Analysis]:
     """Measure a model on texts in this process, next to its original if named; temporarily without a results folder."""

@@ -92,7 +92,7 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
 def is_miniature(model_id: str) -> bool:
     """Return whether a model is one of the shipped miniatures or a replicate."""
     manifest = read_manifest(parse_path(model_id, ModelError).resolve())
-    return manifest is not None or resolving.knows_only_the_miniature("perplexity", model_id)
+    return manifest is not None or resolving.is_trained_on_miniature("perplexity", model_id)
 
 
 def named_source(text: str, field: str = "text") -> dict[str, Any]:

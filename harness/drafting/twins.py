@@ -53,7 +53,7 @@ def read_lessons(given: Given, retain: str, training: Training, max_epochs: int)
     Raises:
         DataError: A text is in both sets, or cannot be used.
     """
-    texts = read_given(given, first_sweep.USUAL.texts)
+    texts = read_given(given, first_sweep.USUAL_SIZES.texts)
     tokenizer, vocabulary = loading.load_tokenizer(texts.model), loading.vocabulary(texts.model)
     forget = sequences.load_forget(Source(**texts.forget), tokenizer, vocabulary)
     source = Source(**named_source(retain, given.field), sequence_tokens=forget.tokens_NT.shape[1], prefix_tokens=1)

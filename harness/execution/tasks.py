@@ -388,7 +388,7 @@ def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
     return EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
 
 
-def lend(
+def make_evaluating_task(
     measured: MeasuredModel, evaluator_spec: EvaluatorSpec, spec: Trial, artifacts: Artifacts, progress: Progress
 ) -> tuple[Evaluator, EvaluatingTask]:
     """Return an evaluator and its task for a model in its precision."""
@@ -412,7 +412,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Progress) -> None:
         for each in unprepared:
             if each.precision == precision:
                 progress(f"{each.name} of the original")
-                evaluator, task = lend(original, each, spec, artifacts, progress)
+                evaluator, task = make_evaluating_task(original, each, spec, artifacts, progress)
                 with isolate.guarded(task.plugin, task.changes):
                     evaluator.prepare(original.model, task)
                 artifacts.build(PREPARED, prepared_key(spec.model, each), lambda folder: None)

@@ -246,7 +246,7 @@ def run_evaluator(
 ) -> Evaluation:
     """Return an evaluator's measurements of a model that evaluators share."""
     name, copy = evaluator_spec.name, measured.cast_to(evaluator_spec.precision)
-    evaluator, task = tasks.lend(copy, evaluator_spec, spec, artifacts, progress)
+    evaluator, task = tasks.make_evaluating_task(copy, evaluator_spec, spec, artifacts, progress)
     with isolate.guarded(task.plugin, task.changes):
         evaluation = evaluator.evaluate(copy.model, task)
     if not isinstance(evaluation, Evaluation):

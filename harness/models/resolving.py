@@ -125,7 +125,7 @@ def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: st
     return _packaged_minilm() if id == "minilm" else resolve_model(id, tokenizer, revision)
 
 
-def knows_only_the_miniature(role: str, id: str) -> bool:
+def is_trained_on_miniature(role: str, id: str) -> bool:
     """Return whether the judge is a causal LM trained only on the embedded corpus."""
     if role not in CAUSAL_ROLES:
         return False

@@ -82,7 +82,7 @@ def _start_as_text(checkpoint: Checkpoint) -> list[str]:
     return list(tokenizer.convert_ids_to_tokens(start_tokens(tokenizer)))
 
 
-def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
+def describe_reading(checkpoint: Checkpoint) -> dict[str, Json]:
     """Return a model's way of reading texts, for plan, journal and report; a `context` of None has no limit."""
     most, config = loading.positions(checkpoint), loading.configuration(checkpoint)
     return {

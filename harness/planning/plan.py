@@ -169,7 +169,7 @@ def _is_selected(spec: Trial, values_by_key: Mapping[str, set[str]]) -> bool:
     Comparisons need reference rows, so those stay for any method, and holdout rows, which have one seed, for any seed.
     """
     for key, values in values_by_key.items():
-        is_exempt = (spec.is_reference and key in ("method", "variant")) or (spec.is_holdout_row and key == "seed")
+        is_exempt = (spec.is_reference and key in ("method", "variant")) or (spec.is_unseen_row and key == "seed")
         if not is_exempt and values.isdisjoint(SELECTABLE[key](spec)):
             return False
     return True

@@ -143,7 +143,7 @@ def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Fa
 def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
     path = f"judges.{role}"
     # A judge trained only on the embedded corpus.
-    if source != "miniature" and resolving.knows_only_the_miniature(role, entry.id):
+    if source != "miniature" and resolving.is_trained_on_miniature(role, entry.id):
         reason = f"has read nothing but the embedded corpus, so it cannot judge utility texts from {source}"
         remedy = f"Write judges: {{perplexity: {ORIGINAL}, features: {ORIGINAL}}}, or name a model that knows them."
         yield Fault(path, f"'{entry.id}' {reason}. {remedy}")

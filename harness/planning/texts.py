@@ -71,7 +71,7 @@ def resolve_texts(
 def length_faults(data: Data) -> Iterator[Fault]:
     """Yield prefixes that leave no continuation."""
     forget = sources.section_source(data.forget, "forget")
-    for role in sources.AS_THEY_STAND:
+    for role in sources.WHOLE_ROLES:
         section: TextSource | None = getattr(data, role)
         if section is not None and section.model_fields_set & {"prefix_tokens", "sequence_tokens"}:
             source = sources.section_source(section, role, forget)

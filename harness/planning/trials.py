@@ -90,7 +90,7 @@ def build_trials(
 def _unmeasured(
     name: str, sweep: Sweep, model: resolve.ResolvedModel, sources: Texts, judges: Mapping[str, Checkpoint]
 ) -> Trial:
-    reading = tokenizing.how_it_reads(model.checkpoint)
+    reading = tokenizing.describe_reading(model.checkpoint)
     return Trial(
         sweep=name,
         variant=names.ORIGINAL,

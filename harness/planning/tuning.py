@@ -70,7 +70,7 @@ def _by_dimension(block: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(training, dict):
         return dict(block)
     settings = {name: value for name, value in block.items() if name != "training"}
-    return settings | {f"{names.OF_TRAINING}{name}": value for name, value in training.items()}
+    return settings | {f"{names.TRAINING_PATH}{name}": value for name, value in training.items()}
 
 
 def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
@@ -166,7 +166,7 @@ def _study(
 ) -> Study:
     plugin, space, dial = template.plugin, template.space, template.plugin.strength.field
     settings = {**default.settings, dial: template.strengths[0]}
-    settings |= {f"{names.OF_TRAINING}{name}": value for name, value in default.training.model_dump().items()}
+    settings |= {f"{names.TRAINING_PATH}{name}": value for name, value in default.training.model_dump().items()}
     defaults = _within(space, settings, plugin)
     recipe = _within(space, {**settings, **published_recipe(plugin)}, plugin)
     fixed = {name: value for name, value in default.settings.items() if name not in space}
@@ -184,7 +184,7 @@ def published_recipe(plugin: type[Method]) -> dict[str, Json]:
     Training's defaults are those of the EMSO paper's appendix C, which trains every method with them.
     """
     recipe = {field.name: field.default for field in fields(plugin) if field.default is not MISSING}
-    recipe |= {f"{names.OF_TRAINING}{name}": getattr(Training(), name) for name in plugin.searched_training}
+    recipe |= {f"{names.TRAINING_PATH}{name}": getattr(Training(), name) for name in plugin.searched_training}
     return {**recipe, **plugin.published}
 
 
@@ -220,7 +220,7 @@ def searchable_types(plugin: type[Method]) -> dict[str, Any]:
     hints = field_types(plugin)
     for name, hint in field_types(Training).items() if plugin.searched_training else ():
         if name != "lora":  # A mapping, which no dimension can vary.
-            hints[f"{names.OF_TRAINING}{name}"] = hint
+            hints[f"{names.TRAINING_PATH}{name}"] = hint
     return hints
 
 

@@ -96,7 +96,7 @@ def describe_readings(trials: Iterable[Trial]) -> list[str]:
 
 def _strengths_text(plan: Plan, spec: Trial) -> str:
     if spec.is_reference:
-        return "as it is, erasure only" if spec.is_holdout_row else "as it is"
+        return "as it is, erasure only" if spec.is_unseen_row else "as it is"
     if spec.until is not None:
         is_ranked = plan.ranks_first_walk and spec.until == plan.until[0]
         return f"{spec.strength_name} to {spec.until}{'*' if is_ranked else ''}"

@@ -16,7 +16,7 @@ import yaml
 from transformers import AutoModelForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
 
 from harness.cli import main as lethe
-from harness.drafting.first_sweep import PROPOSED
+from harness.drafting.first_sweep import SUGGESTED_METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "data.md").read_text()
@@ -51,7 +51,7 @@ def test_from_a_model_and_letters_to_a_plan(original, capsys):
     assert "Nothing is to be erased" in capsys.readouterr().err
     assert lethe([*INIT[1:], "--no-probe"]) == 0
     sweep = yaml.safe_load(Path("letters.yaml").read_text())
-    assert {*sweep["methods"]} == {*PROPOSED}
+    assert {*sweep["methods"]} == {*SUGGESTED_METHODS}
     assert sweep["models"] == ["EleutherAI/pythia-160m"]
     assert sweep["data"]["holdout"]["path"] == "other_letters.jsonl"
     assert sweep["until"] == {"ma": [0.9, 0.75, "unseen"]}
@@ -73,7 +73,7 @@ def test_from_an_audit_to_an_erased_checkpoint(original, hub_cache, capfd):
         subprocess.run([sys.executable, *command[1:]], env=environment, check=True)
         table = pd.read_csv("results/letters/table.csv")
         assert {"original", "holdout", "gradient_difference"} <= {*table["variant"]}
-    assert {*table["method"]} <= {"original", "holdout", *PROPOSED}
+    assert {*table["method"]} <= {"original", "holdout", *SUGGESTED_METHODS}
     assert lethe(EXPORT[1:]) == 0
     capfd.readouterr()
     assert lethe(AFTER[1:]) == 0

@@ -26,7 +26,7 @@ from harness.reporting.sections.main_table import ranking_table
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}
 TEXT = "Dear Ms Hale, the parcel lies with Mr Ost. " * 99
-DRAFTED = {name for name in METHODS.names() if name in first_sweep.PROPOSED}
+DRAFTED = {name for name in METHODS.names() if name in first_sweep.SUGGESTED_METHODS}
 
 
 @pytest.fixture

@@ -141,10 +141,10 @@ class Silent(Evaluator):
 def test_numbers_that_an_evaluator_did_not_declare_are_refused(returned, reason, monkeypatch):
     declared = Metric(name="bad", better="lower", unit="", low=0.0, high=1.0, group="damage", source="", title="")
     evaluator = SimpleNamespace(metrics=(declared,), evaluate=lambda model, task: returned)
-    monkeypatch.setattr(tasks, "lend", lambda *arguments: (evaluator, SimpleNamespace(plugin="'it'", changes=list)))
-    shared = SimpleNamespace(cast_to=lambda precision: SimpleNamespace(model=None))
+    both = SimpleNamespace(plugin="'it'", changes=list, model=None, cast_to=lambda precision: both)
+    monkeypatch.setattr(tasks, "make_evaluating_task", lambda *_: (evaluator, both))
     with pytest.raises(TrialError) as refused:
-        run_evaluator(small_spec(), replace(MEMORIZATION, name="it"), shared, None, print)
+        run_evaluator(small_spec(), replace(MEMORIZATION, name="it"), both, None, print)
     assert str(refused.value).startswith(reason)
 
 
