@@ -159,7 +159,7 @@ def test_too_little_memory_is_a_fault_on_cpus_and_none_on_a_gpu(specs):
     assert memory_share(tight, spec) == needs - 1
     [fault] = faults(spec, tight)
     assert fault.path == "kl_divergence on miniature-m"
-    assert re.match(r"needs \d+ MB, and has \d+ MB\. Lower training\.micro_batch, set ", fault.reason)
+    assert re.match(r"needs [\d.]+ MB, and has [\d.]+ MB\. Lower training\.micro_batch, set ", fault.reason)
     assert faults(spec, replace(tight, memory=2 * (needs + PROCESS_BYTES))) == []
     assert memory_share(replace(GPU, gpu_memory=8 << 30), replace(spec, gpus=0.5)) == (4 << 30) - (600 << 20)
     assert faults(replace(spec, gpus=1.0), replace(GPU, gpu_memory=700 << 20)) == []
@@ -192,6 +192,6 @@ def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path
     for arguments in ([*command, "--plan"], command):
         assert main(arguments) == 2
         printed = capsys.readouterr()
-        assert re.search(r"gradient_ascent on miniature-m +needs \d+ MB, and has", printed.err)
-        assert "--plan" not in arguments or re.search(r"gradient_ascent +miniature-m +\d+ MB +10 MB", printed.out)
+        assert re.search(r"gradient_ascent on miniature-m +needs [\d.]+ MB, and has", printed.err)
+        assert "--plan" not in arguments or re.search(r"gradient_ascent +miniature-m +[\d.]+ MB +10\.0 MB", printed.out)
     assert not (tmp_path / "results" / "sizes" / "table.csv").exists()
