@@ -230,8 +230,7 @@ def second_moments(
     draws_NT = None
     if labels_seed is not None:
         # For all texts at once, on the CPU: a draw depends neither on the batch that it is used in nor on a device.
-        generator = torch.Generator().manual_seed(labels_seed)
-        draws_NT = torch.rand(sequences.tokens_NT.shape, generator=generator)
+        draws_NT = torch.rand(sequences.tokens_NT.shape, generator=torch.Generator().manual_seed(labels_seed))
     batches = _batches(sequences, training, model, None)
     weights = [model.get_parameter(matrix.parameter) for matrix in matrices]
     with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
