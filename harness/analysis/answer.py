@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     cost: Metric | None
     """Metric of the price; None where it was not measured."""
     log_prices: Mapping[tuple[str, str], pd.DataFrame]
-    """Log price of every method (column) in every run (row), by model and level."""
+    """Log price of every method (column) with every seed (row), by model and level."""
     seconds_per_run: float
     """Expected duration of one more run; NaN where not recorded."""
 
@@ -112,10 +112,10 @@ def _level_rows(
     for name in map(str, logs):
         paid[name] = _item_variance(points[name], seeds.match_originals(points[name], originals), cost, evidence)
         if reference in logs and name != reference and rows[name]["broken"] is not True:
-            differences[name] = _values_by_run(logs[name] - logs[reference])
+            differences[name] = values_by_run(logs[name] - logs[reference])
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)
     margin = math.log1p(results.plan.compare.margin)
-    alone = protocol.judge_methods({name: _values_by_run(logs[name]) for name in paid}, paid, margin)
+    alone = protocol.judge_methods({name: values_by_run(logs[name]) for name in paid}, paid, margin)
     judged = protocol.judge_methods(differences, variances, margin)
     for name, row in rows.items():
         for column, judgements in (("price", alone), ("ratio", judged)):
@@ -142,7 +142,7 @@ def _count_runs(trials: Iterable[TrialResults]) -> int:
     return len(replicates if len(replicates) > 1 else set(runs))
 
 
-def _values_by_run(values: pd.Series) -> bootstrap.Floats:
+def values_by_run(values: pd.Series) -> bootstrap.Floats:
     """Return a value for each replicate if there are several, since seeds of one say nothing about others."""
     replicates = values.groupby(level=0, sort=False)
     means: bootstrap.Floats = (replicates.mean() if replicates.ngroups > 1 else values).to_numpy()

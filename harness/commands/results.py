@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
-from harness.analysis.answer import Answer
+from harness.analysis.answer import Answer, values_by_run
 from harness.analysis.table import csv_text, read_table
 from harness.base.files import write_whole
 from harness.base.messages import console, shown, tell
@@ -297,7 +297,7 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
     rows["label"] = rows["label"].where(~rows["label"].duplicated(keep=False), rows.index)
     compared = rows[rows["ratio"].notna() & ~rows["is_reference"].astype(bool)]
     [reference] = rows.index[rows["is_reference"].astype(bool)] if len(compared) else [""]
-    differences = {str(name): (logs[name] - logs[reference]).to_numpy() for name in compared.index}
+    differences = {str(name): values_by_run(logs[name] - logs[reference]) for name in compared.index}
     variances = {str(name): float(variance) for name, variance in compared["item_variance"].fillna(0.0).items()}
     judged = protocol.judge_methods(differences, variances, 0.0)
     records = []

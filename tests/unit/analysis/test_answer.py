@@ -10,7 +10,7 @@ from scipy.stats import t as student
 
 from harness.analysis import evidence, ranking
 from harness.analysis.analysis import Analysis
-from harness.commands.results import check_of_export
+from harness.commands.results import check_of_export, power_frame
 from harness.contracts import Checkpoint
 from harness.records import items, journal
 from harness.reporting.sections.answer import answer_figure
@@ -180,9 +180,11 @@ def test_seeds_of_one_of_several_replicates_are_no_further_runs(analysed):
     assert "One more replicate would tell which are real." in card_of(analysis)["How sure"]
     three = analysed(seeds=2, replicates=3, a={"price": 1.0}, b={"price": [3.0, 3.1, 3.3, 3.4, 3.6, 3.7]})
     half = student.ppf(0.975, 2) * np.std([math.log(3.0 * 3.1), math.log(3.3 * 3.4), math.log(3.6 * 3.7)], ddof=1) / 2
-    by_hand = math.log(rows_of(three).loc["b", "ratio"]) + half / math.sqrt(3)
-    assert rows_of(three).loc["b", ["verdict"]].tolist() == ["dearer"]
-    assert math.log(rows_of(three).loc["b", "ratio_high"]) == pytest.approx(by_hand)
+    runs = power_frame(three.answer, "miniature-m", AT)["runs"].tolist()
+    assert (rows_of(three).loc["b", "verdict"], runs) == ("dearer", [3])
+    assert rows_of(three).loc["b", "ratio_high"] == pytest.approx(
+        rows_of(three).loc["b", "ratio"] * math.exp(half / 3**0.5)
+    )
 
 
 def test_damage_is_told_against_the_originals_of_the_runs_that_got_there(analysed):
