@@ -14,7 +14,7 @@ from harness.analysis import damage, ranking, seeds
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
 from harness.contracts import Metric, exponential
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_points, point_name
-from harness.settings import ORIGINAL, RETRAINED, Level, Plan
+from harness.settings import ORIGINAL, RETRAINED, UNSEEN_ROWS, Level, Plan
 from harness.statistics import bootstrap, contrasts, protocol
 
 BAND = 1.5
@@ -77,7 +77,8 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
         rows, name = {"unseen": (originals, "unseen_ma")}.get(str(level.at), (retrained, "ma"))
         means = _mean(rows, name), _mean(rows, LOW.format(name)), _mean(rows, HIGH.format(name))
         levels[level.key] = means if isinstance(level.at, str) else (float(level.at), math.nan, math.nan)
-    texts = next(((trial.spec.measured or trial.spec.forget).rows for trial in erasing), 0)
+    of_model = [trial.spec for trial in results.trials if trial.spec.table_model == model]
+    texts = next(((spec.measured or spec.forget).rows for spec in of_model if spec.method not in UNSEEN_ROWS), 0)
     replicates = {trial.spec.model.id for trial in erasing}
     head = {"texts": texts, "runs": _count_runs(filter(_ran, erasing)), "replicates": len(replicates), "levels": levels}
     head |= {"recited": _mean(originals, "ma"), "unseen_ma": _mean(originals, "unseen_ma")}
@@ -111,7 +112,8 @@ def _level_rows(
     paid, differences, variances = {}, {}, {}
     for name in map(str, logs):
         paid[name] = _item_variance(points[name], seeds.match_originals(points[name], originals), cost, evidence)
-        if reference in logs and name != reference and rows[name]["broken"] is not True:
+        are_sound = reference in logs and True not in (rows[name]["broken"], rows[reference]["broken"])
+        if are_sound and name != reference:
             differences[name] = values_by_run(logs[name] - logs[reference])
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)
     margin = math.log1p(results.plan.compare.margin)

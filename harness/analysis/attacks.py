@@ -78,8 +78,8 @@ def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence:
     return row
 
 
-def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
-    """Return sentences about the methods whose texts an attack recovers beyond chance (Holm over a model's tests).
+def recovery_sentences(frame: pd.DataFrame, info: MetricInfo, target: str) -> list[str]:
+    """Return sentences about the methods whose texts an attack recovers at a level beyond chance (Holm over the frame).
 
     Only attacks that make a model recite count (metrics that are better lower).
     """
@@ -88,6 +88,7 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
     if tests.empty:
         return []
     is_back = pd.Series(contrasts.holm(list(tests["p"])), index=tests.index) < contrasts.LEVEL
+    tests = tests[tests["target"] == target]
     sentences, quiet = [], []
     for (_, label), row_tests in tests.groupby(["variant", "label"], sort=False):
         names = row_tests.loc[is_back[row_tests.index] & row_tests["excess"].gt(0), "attack"].str.lower()

@@ -9,9 +9,11 @@ import pandas as pd
 
 from harness import contracts, settings
 from harness.analysis.damage import State, state_of_repeats
+from harness.analysis.evidence import REPLICATE
 from harness.analysis.metrics import MetricInfo, select_metrics
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
 from harness.metric import exponential
+from harness.statistics.bootstrap import average_by_model
 
 COLOURS = ("#0072B2", "#CC79A7", "#E69F00", "#009E73", "#8C6D31", "#7A5195", "#56B4E9", "#5A6B7B")
 """Colours that are distinct for the colour-blind, none of them red (collapse)."""
@@ -69,12 +71,12 @@ def curves(table: pd.DataFrame, model: str, x: contracts.Metric, y: contracts.Me
 
 
 def _mean_and_ends(seeds: pd.DataFrame, metric: contracts.Metric) -> tuple[float, tuple[float, float]]:
-    values = seeds[metric.name].to_numpy(dtype=float)
+    values_R, models_R = seeds[metric.name].to_numpy(dtype=float), pd.factorize(seeds[REPLICATE])[0]
     if metric.aggregate == "mean":
-        mean, half = mean_and_interval(list(values))
+        mean, half = mean_and_interval(list(average_by_model(values_R, models_R)))
         return mean, (mean - half, mean + half)
     with np.errstate(divide="ignore"):
-        mean, half = mean_and_interval(list(np.log(values)))
+        mean, half = mean_and_interval(list(average_by_model(np.log(values_R), models_R)))
     return exponential(mean), (exponential(mean - half), exponential(mean + half))
 
 

@@ -146,7 +146,7 @@ def _tokenized(
 def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) -> DataError:
     more = f"; and {len(bad) - NAMED_ROWS} more" if len(bad) > NAMED_ROWS else ""
     rule = f'Each line must be {{"{source.field}": ...}}' if source.source == "jsonl" else "Each row must be text"
-    tokens = f" of at least {amount(least, 'token')} (the prefix and one more)" if role in WHOLE_ROLES else ""
+    tokens = f" of at least {amount(least, 'token')}" if role in WHOLE_ROLES else ""
     or_more = " or more" if len(bad) >= MAX_BAD_ROWS else ""
     counted = f"{source_label(source, role)} has {amount(len(bad), 'unusable row')}{or_more}"
     details = (

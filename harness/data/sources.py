@@ -98,9 +98,8 @@ def _data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
     try:
         # Streaming reads no more than is used, and leaves no copy in the cache.
         loaded: Any = builder.as_streaming_dataset(split=source.split)
-        for number, values in enumerate(loaded.skip(source.start), source.start):
-            if row := text_row(f"row {number}", values, source):
-                yield row
+        rows = (text_row(f"row {number}", values, source) for number, values in enumerate(loaded))
+        yield from islice(filter(None, rows), source.start, None)
     except Exception as error:  # The reader's own message is withheld, since it may quote a line that it cannot parse.
         raise DataError(f"the data set '{source.path}' cannot be read: {type(error).__name__}.") from error
 
@@ -150,9 +149,8 @@ class TextRow:
 def _file_rows(place: Path, source: Source) -> Iterator[TextRow]:
     readers = {"jsonl": _json_rows, "csv": _csv_rows, "text": _plain_rows}
     try:
-        for where, values in islice(readers[source.source](place), source.start, None):
-            if row := text_row(where, values, source):
-                yield row
+        rows = (text_row(where, values, source) for where, values in readers[source.source](place))
+        yield from islice(filter(None, rows), source.start, None)
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(f"{place} is not a readable {source.source} file in UTF-8. Save it as one.") from error
 

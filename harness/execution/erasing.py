@@ -139,7 +139,7 @@ VERSION = 1
 """Raised when probes' numbers change."""
 TOLERANCE = MIN_APART / 2
 """Largest distance of MA from its level."""
-MAX_HALVINGS = 12
+MAX_HALVINGS, LINEAR_HALVINGS = 30, 12
 """Erasures between the ends of a dial that is not cumulative."""
 MAX_KEPT = 15
 """Models within an epoch that a walk keeps until the next one."""
@@ -350,7 +350,7 @@ def find_level(
         if dial.cumulative:
             between = _steps_between(lower, upper, steps_per_epoch) if dial.divisible else []
         else:
-            between = _value_between(lower, upper, level, is_line=turn % 2 == 0)
+            between = _value_between(lower, upper, level, turn)
         if not between:
             break
         lower, nearer = first_past(between, lower)
@@ -371,11 +371,14 @@ def _steps_between(lower: results.Probe, upper: results.Probe, steps_per_epoch: 
     return [round(start + step / steps, 6) for step in sorted(quarters - {first, last})]
 
 
-def _value_between(lower: results.Probe, upper: results.Probe, level: float, *, is_line: bool) -> list[Number]:
+def _value_between(lower: results.Probe, upper: results.Probe, level: float, turn: int) -> list[Number]:
     low, high = lower["strength"], upper["strength"]
-    share = (lower[PROBED_ERASURE] - level) / (lower[PROBED_ERASURE] - upper[PROBED_ERASURE]) if is_line else 0.5
+    fall = lower[PROBED_ERASURE] - upper[PROBED_ERASURE]
+    share = (lower[PROBED_ERASURE] - level) / fall if turn % 2 == 0 else 0.5
     share = 0.5 if math.isnan(share) else min(max(share, 0.1), 0.9)
     value = low + (high - low) * share
+    if turn >= LINEAR_HALVINGS:  # The range has several orders of magnitude.
+        value = math.sqrt(low * high) if low > 0 else high / 10
     value = round(value) if isinstance(high, int) else float(f"{value:.4g}")
     return [value] if low < value < high else []
 

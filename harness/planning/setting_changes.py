@@ -86,11 +86,11 @@ def replaced_sentence(replaced: dict[str, list[str]], folder: Path, name: str) -
     )
 
 
-def _by_row(specs: Iterable[Trial]) -> dict[tuple[str, str, int], list[Trial]]:
-    by_row: dict[tuple[str, str, int], list[Trial]] = {}
+def _by_row(specs: Iterable[Trial]) -> dict[tuple[str, str, int, str], list[Trial]]:
+    by_row: dict[tuple[str, str, int, str], list[Trial]] = {}
     for spec in specs:
-        if not spec.is_reference and not spec.searched and spec.until is None:
-            by_row.setdefault((spec.model.id, spec.variant, spec.seed), []).append(spec)
+        if not spec.is_reference and not spec.searched:
+            by_row.setdefault((spec.model.id, spec.variant, spec.seed, str(spec.until or "")), []).append(spec)
     return by_row
 
 

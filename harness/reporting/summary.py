@@ -113,8 +113,15 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     reference = rows[rows["is_reference"].astype(bool)]
     if not len(reference):
         return f"{runs} runs; no sound method to compare with: no verdict."
-    if not reference["reached"].any():
-        return f"{runs} runs, but {reference['label'].iloc[0]}, to compare with, is not at the level: no verdict."
+    if reference["reached"].iloc[0] < MIN_RUNS:
+        there = (
+            f"is at the level in {reference['reached'].iloc[0]}"
+            if reference["reached"].any()
+            else "is not at the level"
+        )
+        return f"{runs} runs, but {reference['label'].iloc[0]}, to compare with, {there}: no verdict."
+    if reference["broken"].eq(True).any():
+        return f"{runs} runs, but {reference['label'].iloc[0]}, to compare with, is broken: no verdict."
     sentences = []
     for word in ("cheaper", "dearer", "equivalent", "can't tell yet"):
         if len(names := rows[rows["verdict"] == word]["label"]):
@@ -137,10 +144,10 @@ def _what_to_do(model: str, analysis: Analysis) -> tuple[str, str]:
 
 
 def recommended_point(model: str, analysis: Analysis) -> PointResults | None:
-    """Return the cheapest sound point that is one model, first among rows whose runs all got there."""
+    """Return the cheapest sound point that is one model, of the rows whose runs got there most often."""
     rows = analysis.answer.at(model, analysis.results.plan.until[0])
     rows = rows[(rows["reached"] > 0) & ~rows["broken"].eq(True) & rows["price"].notna()]
-    rows = rows.sort_values("reached", key=lambda reached: reached != rows["runs"], kind="stable")
+    rows = rows.assign(share=rows["reached"] / rows["runs"]).sort_values("share", ascending=False, kind="stable")
     measured = {point.spec.point_id(point.strength): point for point in analysis.results.measured}
     points = [measured[ids[0]] for ids in rows["points"]]
     return next((point for point in points if not (point.made and point.made.is_pair)), None)

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.special import chdtri, stdtr, stdtrit
-from scipy.stats import nct
+from scipy.special import chdtri, ndtr, stdtr, stdtrit
 
 from harness.statistics import bootstrap, contrasts
 
@@ -25,8 +24,8 @@ MIN_POOLED = 4
 POWER = 0.8
 """Probability of finding a true difference."""
 MAX_RUNS = 200
-# Standard errors above which power is 1: the noncentral t cannot be computed there.
-_SURE = 20
+QUANTILES = 400
+"""Deviations that are averaged over."""
 _ROUNDING = 1e-12
 
 
@@ -139,28 +138,24 @@ def _equivalence_p(mean: float, error: float, freedom: int, margin: float) -> fl
 def power(difference: float, deviation: float, runs: int, methods: int = 1, items: float = 0.0) -> float:
     """Return the probability that `judge_methods` finds a difference of log prices.
 
-    The correction is Bonferroni's, Holm's for the smallest p-value. Half of equally noisy methods are loud by chance,
-    so the result is the mean of both degrees of freedom.
+    The correction is Bonferroni's, Holm's for the smallest p-value. The result is the mean over the deviations that a
+    method may have by chance (quantiles of chi-square); several methods are equally noisy, with the median of those.
 
     `deviation` is that of the runs' differences, `items` the variance over items, which more runs do not reduce.
 
     Source:
-        J. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988: the noncentral t distribution.
+        J. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988.
     """
-    if runs < MIN_RUNS:
-        return 0.0
     error = standard_error(deviation, runs, items)
-    if error == 0:
-        return float(difference != 0)
-    aside, probabilities = abs(difference) / error, []
-    for is_loud in (False, True):
-        freedom = degrees_of_freedom(runs, methods, is_loud=is_loud)
-        critical = float(stdtrit(freedom, 1 - contrasts.LEVEL / methods / 2))
-        is_sure = aside > critical + _SURE
-        probabilities.append(
-            1.0 if is_sure else float(nct.sf(critical, freedom, aside) + nct.sf(critical, freedom, -aside))
-        )
-    return sum(probabilities) / 2
+    if runs < MIN_RUNS or error == 0:
+        return float(runs >= MIN_RUNS and difference != 0)
+    own_Q = np.sqrt(chdtri(runs - 1, (np.arange(QUANTILES) + 0.5) / QUANTILES) / (runs - 1))
+    median = math.sqrt(chdtri(runs - 1, 0.5) / (runs - 1)) if methods > 1 else 0.0
+    quiet, loud = (degrees_of_freedom(runs, methods, is_loud=is_loud) for is_loud in (False, True))
+    critical_Q = stdtrit(np.where(own_Q > median, loud, quiet), 1 - contrasts.LEVEL / methods / 2)
+    shown_Q = np.sqrt((deviation * np.maximum(own_Q, median)) ** 2 / runs + items)
+    above_Q, below_Q = (ndtr((side * difference - critical_Q * shown_Q) / error) for side in (1, -1))
+    return float(np.mean(above_Q + below_Q))
 
 
 def runs_needed(difference: float, deviation: float, methods: int = 1, items: float = 0.0) -> int | None:

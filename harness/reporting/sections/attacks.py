@@ -66,6 +66,7 @@ def attack_tables(
 ) -> Iterator[tuple[str, str, pd.DataFrame, list[Column]]]:
     """Yield for each model and level its title, a sentence, and its table: a row for each variant."""
     for (model, target), rows in frame.groupby(["model", "target"], sort=False):
+        told = attacks.recovery_sentences(frame[frame["model"] == model], info, str(target))
         has_retrained = bool(rows["excess"].notna().any())
         value = "excess" if has_retrained else "value"
         wide = rows.groupby("variant", sort=False)[["label", "strength", "collapsed", "over_erased"]].first()
@@ -75,7 +76,7 @@ def attack_tables(
             for end in ("", "_low", "_high"):
                 wide[f"{metric.name}{end}"] = metric_rows[f"{value}{end}"]
             columns.append(Column(metric.name, str(metric.attack), "change" if has_retrained else "number"))
-        sentences = [_BEYOND if has_retrained else _AS_MEASURED, *attacks.recovery_sentences(rows, info)]
+        sentences = [_BEYOND if has_retrained else _AS_MEASURED, *told]
         if wide["collapsed"].any():
             sentences.append("† collapsed: a model that can no longer write has not erased the text.")
         yield f"{model}, {target}" if target else str(model), " ".join(sentences), wide, columns

@@ -163,6 +163,9 @@ def test_the_reference_is_the_named_row_or_the_first_sound_one_in_the_files_orde
     assert reference(b={"miss": (0.9, 1)}) == []
     missed = analysed(seeds=3, reference="b", b={"miss": (0.9, 1)}, a={"price": 1.0}, c={"price": 2.0})
     assert rows_of(missed)["ratio"].isna().all()
+    over = analysed(seeds=3, reference="b", b={"price": 1.0, "over": True}, a={"price": 1.0})
+    assert rows_of(over)["ratio"].isna().all()
+    assert card_of(over)["How sure"] == "3 runs, but B, to compare with, is broken: no verdict."
     assert card_of(missed)["How sure"] == "3 runs, but B, to compare with, is not at the level: no verdict."
 
 
@@ -264,6 +267,12 @@ def test_the_card_says_what_was_seen_how_sure_what_to_do_and_what_is_wrong(analy
         assert sentence in card[heading], heading
     if "perplexity ×" not in card["Seen"]:
         assert "To do" not in card, "nothing is recommended"
+
+
+def test_rows_of_a_second_model_have_a_card_too(analysed):
+    analysis = analysed(gd={"price": 1.3}, ga={"price": 1.2})
+    analysis.answer.frame.index += 2
+    assert "GA's model was not kept" in card_of(analysis)["To do"]
 
 
 def test_without_levels_the_card_names_what_is_over_erased(analysed):

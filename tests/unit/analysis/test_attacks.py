@@ -65,7 +65,7 @@ def test_of_a_metric_that_is_better_higher_less_is_more_left(attacked):
     depth = of(frame, "ga", "depth")
     assert depth["excess"] == pytest.approx(0.2)
     assert depth["excess_low"] < depth["excess"] < depth["excess_high"]
-    assert recovery_sentences(frame, ranked.info) == [], "depth is a trace, and brings no text back"
+    assert recovery_sentences(frame, ranked.info, "") == [], "depth is a trace, and brings no text back"
 
 
 def test_the_retrained_model_under_another_name_has_no_excess_and_what_recites_has_one(attacked):
@@ -74,7 +74,7 @@ def test_the_retrained_model_under_another_name_has_no_excess_and_what_recites_h
     frame = attack_frame(ranked)
     assert of(frame, "twin")["excess_low"] < 0 < of(frame, "twin")["excess_high"]
     assert of(frame, "ga")["excess_low"] > 0
-    assert recovery_sentences(frame, ranked.info) == [
+    assert recovery_sentences(frame, ranked.info, "") == [
         "GA: attacks recover more than from the retrained model (relearned).",
         "TWIN: none of these attacks is found to recover more, which proves nothing.",
         ONE_RUN,

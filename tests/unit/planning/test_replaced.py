@@ -5,7 +5,7 @@ import pytest
 from harness.cli import main as lethe
 from harness.planning.plan import plan
 from harness.planning.setting_changes import replaced_rows
-from harness.records.journal import Journal
+from harness.records.journal import Journal, Walked
 
 FILE = """# Which rate?
 name: rates
@@ -59,6 +59,18 @@ STEPS = "training.global_batch: 4 there, 2 here"
 def test_rows_whose_settings_changed_are_named(measured, changes, expected):
     file, journal = measured
     assert replaced_rows(plan(file, changes), journal) == expected
+
+
+def test_walked_rows_are_compared_at_their_level(measured, make_measurement):
+    file, journal = measured
+    journal.write_plan(planned := plan(file, ["until={ma: [0.75]}"]))
+    for spec in [spec for spec in planned.trials if spec.until]:
+        found = {"strength": 1, "reached": True, "nearest": {}, "probes": ()}
+        journal.append(Walked(trial_id=spec.trial_id, level=0.75, **found))
+        journal.append(make_measurement(spec, 1))
+    assert replaced_rows(plan(file, ["until={ma: [0.75, 0.5]}"]), journal) == {}
+    rows = replaced_rows(plan(file, ["until={ma: [0.75]}", "training.learning_rate=3e-5"]), journal)
+    assert [rows.keys(), *rows.values()] == [{RATE}, TRAINED]
 
 
 def test_the_sweep_asks_for_another_name_and_changes_nothing(measured, tmp_path, capsys, monkeypatch):

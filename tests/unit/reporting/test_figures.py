@@ -25,7 +25,7 @@ ROWS = (
 def frame(*rows):
     table = pd.DataFrame(rows, columns=COLUMNS).astype({"collapsed": object})
     about = {"model": "m", "method": table["variant"], "label": table["variant"].str.upper()}
-    return table.assign(**about, until="", over_erased=None)
+    return table.assign(**about, until="", over_erased=None, replicate="m")
 
 
 def drawn(table):
