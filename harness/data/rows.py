@@ -95,8 +95,7 @@ def used_rows(source: Source, available: int) -> np.ndarray:
 def _used(source: Source, role: Role) -> Iterator[TextRow]:
     if source.sample_seed is None:
         return islice(texts(source, role), source.sequences)
-    available = sum(1 for _ in texts(source, role))
-    numbers = {int(number) for number in used_rows(source, available)}
+    numbers = {int(number) for number in used_rows(source, sum(1 for _ in texts(source, role)))}
     return (row for number, row in enumerate(texts(source, role)) if number in numbers)
 
 

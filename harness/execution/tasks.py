@@ -279,8 +279,7 @@ class EvaluatingTask(_TrialTask):
         self.sample_count: int = self.spec.sample_count
         self.is_original: bool = self.spec.is_of_original
         self.forget: Sequences = measured_set(self.spec)
-        more = more_texts(self.spec, self.texts)
-        self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
+        self.holdout, self.retain, self.validation = map(more_texts(self.spec, self.texts).get, get_args(MoreTexts))
         self.cached_keys: dict[str, None] = {}
         self._as_given = self._fingerprints()
 

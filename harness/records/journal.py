@@ -225,8 +225,7 @@ class Journal:
 
     def held(self) -> AbstractContextManager[None]:
         """Lock the sweep until the block or the process ends."""
-        results = self.folder.parent
-        busy = f"another run of this sweep is writing to {results}. Wait until it ends, or stop it: "
+        busy = f"another run of this sweep is writing to {self.folder.parent}. Wait until it ends, or stop it: "
         return files.locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept.")
 
     def append(self, record: Record) -> None:

@@ -113,21 +113,17 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     reference = rows[rows["is_reference"].astype(bool)]
     if not len(reference):
         return f"{runs} runs; no sound method to compare with: no verdict."
-    if reference["reached"].iloc[0] < MIN_RUNS:
-        there = (
-            f"is at the level in {reference['reached'].iloc[0]}"
-            if reference["reached"].any()
-            else "is not at the level"
-        )
-        return f"{runs} runs, but {reference['label'].iloc[0]}, to compare with, {there}: no verdict."
-    if reference["broken"].eq(True).any():
-        return f"{runs} runs, but {reference['label'].iloc[0]}, to compare with, is broken: no verdict."
+    first, is_broken = reference.iloc[0], reference["broken"].eq(True).any()
+    if is_broken or first["reached"] < MIN_RUNS:
+        there = f"is at the level in {first['reached']}" if first["reached"] else "is not at the level"
+        state = "is broken" if is_broken else there
+        return f"{runs} runs, but {first['label']}, to compare with, {state}: no verdict."
     sentences = []
     for word in ("cheaper", "dearer", "equivalent", "can't tell yet"):
         if len(names := rows[rows["verdict"] == word]["label"]):
             sentences.append(f"{word}: {_names(names)}")
     verdicts = "; ".join(sentences) or f"no other sound method has {MIN_RUNS} runs there too, so no verdict"
-    return f"{runs} runs, against {reference['label'].iloc[0]}: {verdicts}."
+    return f"{runs} runs, against {first['label']}: {verdicts}."
 
 
 def _what_to_do(model: str, analysis: Analysis) -> tuple[str, str]:

@@ -69,8 +69,7 @@ def answer_figure(answer: Answer, plan: Plan, looks: style.Styles, width: float 
     frames = {model: rows for model, rows in frames.items() if rows["price"].notna().any()}
     if not frames or cost is None:
         return None
-    height = 0.3 * max(map(len, frames.values())) + 0.9
-    figure, panels = style.new_panels(len(frames), width, 1, height)
+    figure, panels = style.new_panels(len(frames), width, 1, 0.3 * max(map(len, frames.values())) + 0.9)
     runs = max(answer.heads[model]["runs"] for model in frames)
     title = style.without_mathtext(f"{cost.title}, times the original's: lower is cheaper")
     for ax, (model, rows) in zip(panels, frames.items(), strict=True):

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -79,6 +80,14 @@ def test_the_retrained_model_under_another_name_has_no_excess_and_what_recites_h
         "TWIN: none of these attacks is found to recover more, which proves nothing.",
         ONE_RUN,
     ]
+
+
+def test_all_levels_of_a_model_are_corrected_for(attacked):
+    ranked = attacked(original=[ORIGINAL], retrained=[TWIN], ga=[TWIN + 0.5])
+    frame = attack_frame(ranked).query("variant == 'ga'").assign(p=0.02)
+    levels = pd.concat([frame, *(frame.assign(target=f"MA {level}", p=0.9) for level in (0.5, 0.7))])
+    told = [recovery_sentences(rows, ranked.info, "")[:1] for rows in (frame, levels)]
+    assert [sentence[0].startswith("GA: attacks recover more") for sentence in told] == [True, False]
 
 
 def test_seeds_are_evidence_of_their_own(attacked):

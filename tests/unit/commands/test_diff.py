@@ -82,8 +82,7 @@ def test_settings_and_versions_are_told_once_with_their_points(make, diff):
         return replace(spec, evaluators=evaluators, training=Training(learning_rate=0.5))
 
     one = make("one", versions={"torch": "2.12.0", "numpy": "2"})
-    two = make("two", change, versions={"torch": "2.13.0", "numpy": "2"}, ranked_at={"emso": 1})
-    code, _, rows = diff(one, two)
+    code, _, rows = diff(one, make("two", change, versions={"torch": "2.13.0", "numpy": "2"}, ranked_at={"emso": 1}))
     assert code == 1
     assert of_kind(rows, "setting") == [
         ["", "ranked_at.emso", "—", "1"],

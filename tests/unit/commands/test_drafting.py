@@ -58,8 +58,7 @@ def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(
     console = Console(width=100, record=True, file=StringIO())
     console.print(ranking_table(analysis.ranked, analysis.shown))
     assert " ".join(console.export_text().split()).startswith(answer)
-    headings = re.findall(r"<h2[^>]*>(.*?)</h2>", html)
-    assert headings == ["What is recited", "How to repeat this"]
+    assert re.findall(r"<h2[^>]*>(.*?)</h2>", html) == ["What is recited", "How to repeat this"]
     shown = words(html)
     assert "Perplexity ↓ 9.000 8.501–9.499 9.000 8.501–9.499 – perplexity" in shown, "of unseen texts only erasure"
     for word in ("ollaps", "anking", "anked", "<script"):
@@ -159,10 +158,8 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     assert lethe(["init", "miniature-s", "miniature", "--out", str(out)]) == 0
     text, seen = out.read_text(), []
-    told = re.compile(
-        r"#   (\S+): MA (\S+) to (\S+), perplexity \S+ to \S+ in \d+ steps, at most \S+ of MA a step$", re.M
-    )
-    for rate, before, after in told.findall(text):
+    told = r"#   (\S+): MA (\S+) to (\S+), perplexity \S+ to \S+ in \d+ steps, at most \S+ of MA a step$"
+    for rate, before, after in re.findall(told, text, re.M):
         assert f"  {rate}: MA {before} to {after}, " in capsys.readouterr().out or seen, "they are shown as they come"
         seen.append((float(rate), float(after) / float(before)))
     rates, left = zip(*seen, strict=True)

@@ -18,7 +18,6 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.settings import Source, replace
 
-TOKENS = torch.arange(40).reshape(2, 20)
 SECRET = "/home/somebody/secret letters"
 
 
@@ -40,8 +39,7 @@ def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
     for spec in rows:
         for strength in spec.points():
             journal.append(make_point(spec, strength, is_pair=spec.method == "contrastive_decoding"))
-            writing = {"perplexity": 31.25, "mauve": float("nan")}
-            journal.append(make_measurement(spec, strength, "generation", writing))
+            journal.append(make_measurement(spec, strength, "generation", {"perplexity": 31.25, "mauve": float("nan")}))
             journal.append(make_measurement(spec, strength, "memorization", {"ma": 0.25}))
     artifacts = Artifacts(tmp_path / "results" / "artifacts")
     patch = partial(adapters.save_patch, erased(model), ["L0.W_v.H1"], model.digest)
@@ -60,7 +58,7 @@ def erased(checkpoint):
 
 def logits(model):
     with torch.inference_mode():
-        return model(input_ids=TOKENS).logits
+        return model(input_ids=torch.arange(40).reshape(2, 20)).logits
 
 
 @pytest.mark.parametrize(("variant", "strength"), [("emso", 2), ("original", None)])

@@ -68,12 +68,11 @@ def test_one_run_takes_the_deviations_of_earlier_sweeps(folders, said):
 
 
 def test_nothing_to_compare_is_a_sentence(folders, said, simulate_sweep, tmp_path):
-    alone = simulate_sweep(tmp_path / "alone", {"ga": 1.0}, seeds=2)
     for arguments, reason in (
         ((folders[3], "--reference", "gf"), "no row of this sweep is called 'gf'. "),
         ((folders[3], "--difference=0"), "greater than or equal to 0.001"),
         ((folders[3], "--difference=nan"), "greater than or equal to 0.001"),
-        ((alone,), "compares no two methods"),
+        ((simulate_sweep(tmp_path / "alone", {"ga": 1.0}, seeds=2),), "compares no two methods"),
         ((tmp_path / "nowhere",), "journal/plan.json"),
     ):
         code, text = said(*arguments)

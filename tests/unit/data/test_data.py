@@ -10,6 +10,7 @@ import pandas
 import pytest
 import torch
 
+from harness.data.rows import first_unread, text_places
 from harness.data.sequences import load_forget, load_retain, load_utility, load_validation
 from harness.data.sources import token_ids
 from harness.errors import DataError
@@ -170,6 +171,15 @@ def test_every_kind_of_file_gives_the_same_texts(tokenizer, tmp_path):
         found.append(load_forget(source, tokenizer, VOCABULARY))
     assert {each.digest for each in found} == {found[0].digest}
     assert tokenizer.decode(found[0].tokens_NT[0, : found[0].lengths_N[0]]) == rows[5]
+
+
+def test_a_start_counts_only_rows_that_are_named(tokenizer, tmp_path):
+    rows = [{"text": f"text number {number}", "lang": ("en", "de")[number % 2]} for number in range(12)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    english = {"path": str(tmp_path / "rows.jsonl"), "where": (("lang", "en"),), "sequences": 3, "sequence_tokens": 4}
+    source = Source(source="jsonl", prefix_tokens=3, **english)
+    after = replace(source, start=first_unread(source, "utility", tokenizer))
+    assert text_places(after, "forget") == ["line 7", "line 9", "line 11"]
 
 
 @pytest.mark.parametrize(

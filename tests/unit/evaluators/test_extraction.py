@@ -127,8 +127,7 @@ def measure(model, texts, make_sequences, prefixes=ALL, before=None, offset=2):
 def test_behind_another_text_it_is_what_decoding_from_there_gives(stressed, make_sequences):
     texts, before = texts_of(stressed)[:5], [[9], [8, 4, 6], [2, 3]]
     for number, other in enumerate(([8, 4], [2, 3], [8, 4])):  # What is too short stands before none.
-        begun = [*other, *texts[number][:LONG_PREFIX]]
-        texts[number] = [*texts[number][:LONG_PREFIX], *said_after(stressed, begun, 4)]
+        texts[number] = [*texts[number][:LONG_PREFIX], *said_after(stressed, [*other, *texts[number][:LONG_PREFIX]], 4)]
         texts[number][-1 - number] = (texts[number][-1 - number] + (number > 0)) % 12
     found = measure(stressed, texts[:3], make_sequences, before=before)
     assert found.per_item["deeper_match_share"] == pytest.approx([1.0, 0.5, 0.25])

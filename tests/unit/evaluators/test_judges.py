@@ -65,8 +65,7 @@ def test_the_identity_says_that_the_original_judged(planned):
     assert keys(own, "generation").isdisjoint(keys(other, "generation")), "of OTHER too, which is the same weights"
     assert keys(own, "memorization") == keys(other, "memorization"), "it asks for none of the two"
     assert {spec.trial_id for spec in own.trials} == {spec.trial_id for spec in other.trials}
-    models = {model for model, _ in keys(own, "generation")}
-    assert len(keys(own, "generation")) == len(models) == 2
+    assert len(keys(own, "generation")) == len({model for model, _ in keys(own, "generation")}) == 2
 
 
 @pytest.mark.parametrize("definition", ["exact", "table"])
@@ -81,9 +80,8 @@ def test_what_the_judge_makes_of_the_human_texts_is_noted(tmp_path, definition):
     # `table` has the prompt's own tokens in a perplexity.
     alone = judge.score(written.prompts, written.references)
     read = judge.score([""] * len(joined), joined) if definition == "table" else alone
-    plain = math.exp(np.mean([value for row in read.nll for value in row]))
     noted = outcome.notes["human_perplexity"]
-    assert noted["features"] == pytest.approx(plain, rel=1e-5)
+    assert noted["features"] == pytest.approx(math.exp(np.mean([value for row in read.nll for value in row])), rel=1e-5)
     if definition == "exact":
         assert noted["perplexity"] == noted["features"]
     else:

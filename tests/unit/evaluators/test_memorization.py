@@ -47,8 +47,7 @@ def test_under_table_each_sequence_counts_over_its_windows(make_model, make_sequ
     predicted = model(task.forget.tokens_NT).logits.argmax(-1)
     hits = np.array([[int(predicted[row, at - 1] == rows[row][at]) for at in (2, 4, 6, 8)] for row in range(3)])
     assert found.numbers["ma"] == pytest.approx(hits.mean())
-    expected = hits.mean(axis=1).std(ddof=1) / math.sqrt(3)
-    assert found.notes["standard_errors"]["ma"] == pytest.approx(expected, abs=1e-6)
+    assert found.notes["standard_errors"]["ma"] == pytest.approx(hits.mean(axis=1).std(ddof=1) / math.sqrt(3), abs=1e-6)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(0, 0), (2, 2), (9, 3)])

@@ -49,7 +49,6 @@ ROWS = {
          "endings": ["  on [step] and on.", "up [title] down", "it's \"off\"", "in"], "label": "3"},
     ],
 }  # fmt: skip
-LM_EVAL = Path(lm_eval.tasks.__file__).parent
 THEIRS = {name: f"{name}/{name}.yaml" for name in ("piqa", "pubmedqa", "hellaswag")} | {
     **{"arc_easy": "arc/arc_easy.yaml", "copa": "super_glue/copa/default.yaml"},
     "winogrande": "winogrande/default.yaml",
@@ -98,7 +97,7 @@ def test_our_task_asks_and_scores_as_lm_evals_own(name):
     if name == "pubmedqa":  # lm-eval's file has the names of a data set that can't be read any more.
         rows = [{**row, "QUESTION": row["question"], "CONTEXTS": row["context"]["contexts"]} for row in rows]
     ours = built(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()), rows)
-    theirs = built(load_yaml(LM_EVAL / THEIRS[name], resolve_func=True), rows)
+    theirs = built(load_yaml(Path(lm_eval.tasks.__file__).parent / THEIRS[name], resolve_func=True), rows)
     assert [request.args for request in ours.instances] == [request.args for request in theirs.instances]
     assert ours.VERSION == theirs.VERSION
     for number, (one, other) in enumerate(zip(ours.eval_docs, theirs.eval_docs, strict=True)):

@@ -71,9 +71,8 @@ def measuring(tmp_path, make_spec):
         model = script_model(script, max(len(tokenizer), END + 1))
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        lines = {"forget": texts, "utility": [utility] if isinstance(utility, str) else utility}
         sources = {}
-        for role, rows in lines.items():
+        for role, rows in {"forget": texts, "utility": [utility] if isinstance(utility, str) else utility}.items():
             file = folder / f"{role}.jsonl"
             file.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
             sources[role] = Source(source="jsonl", path=str(file), sequences=len(rows), prefix_tokens=4)
@@ -104,14 +103,13 @@ def test_sequences_are_tokenised_again_at_their_lengths(make_sequences):
     tokenizer = byte_tokenizer(merges=[("a", "b")])
     letter = tokenizer.convert_tokens_to_ids
     a, b, c, d, ab = (letter(token) for token in ("a", "b", "c", "d", "ab"))
-    comma, space = letter(","), letter("Ġ")
-    half = letter("Ã")  # the first byte of é: no character alone, three bytes when it is written as one
+    # A half is the first byte of é: no character alone, three bytes when it is written as one.
+    comma, space, half = letter(","), letter("Ġ"), letter("Ã")
     rows = [[a, b, c, d], [c, d, c, d], [c, space, comma, d], [half, d, c], [tokenizer.eos_token_id, c, d]]
-    replacement = [letter(token) for token in "ï¿½"]
     found = retokenized(tokenizer, make_sequences(rows))
     again = [row[:length] for row, length in zip(found.tokens_NT.tolist(), found.lengths_N.tolist(), strict=True)]
     end = tokenizer.eos_token_id
-    assert again == [[end, ab, c, d], [c, d, c, d], [end, c, comma, d], replacement, [end, c, d]]
+    assert again == [[end, ab, c, d], [c, d, c, d], [end, c, comma, d], [letter(token) for token in "ï¿½"], [end, c, d]]
 
 
 # Memorisation
@@ -122,8 +120,7 @@ def test_writing_ends_at_the_end_of_text(measuring):
     tokenizer, text = byte_tokenizer(), "abcdefghijklmnopqrst"
     ids = tokenizer(text)["input_ids"]
     end = tokenizer.eos_token_id
-    script = [*ids[:10], end, *ids[11:], end, *ids]
-    found = numbers_of(measuring(tokenizer, script, [text], utility=text, tokens=20))
+    found = numbers_of(measuring(tokenizer, [*ids[:10], end, *ids[11:], end, *ids], [text], utility=text, tokens=20))
     # 4 of 4 trigrams, no trigram at all, 6 of 6, 2 of 2
     assert found["el_3"] == pytest.approx((1 + 0 + 1 + 1) / 4)
     assert found["ma"] == 1.0
@@ -235,15 +232,11 @@ def test_a_batch_is_sixteen_texts_and_the_last_partial_one_is_dropped(judge_fold
     assert math.isnan(table_perplexity(judge, prompts[:15], texts[:15]))
 
 
-NAMED = ["the cat sat.<|end|>the dog ran.", "<|end|>", "no name, or half of one: <|end"]
-
-
-@pytest.mark.parametrize("text", NAMED)
+@pytest.mark.parametrize("text", ["the cat sat.<|end|>the dog ran.", "<|end|>", "no name, or half of one: <|end"])
 def test_the_name_of_a_token_is_the_token_where_a_judge_reads_as_the_published_code_did(text, judge_folder):
     judge, tokenizer = CausalJudge(judge_folder(byte_tokenizer())), byte_tokenizer()
     tokenizer.pad_token = tokenizer.eos_token
-    joined = ["so: " + text] * 16
-    asked = tokenizer(joined, return_tensors="pt", truncation=True, padding=True, max_length=200)
+    asked = tokenizer(["so: " + text] * 16, return_tensors="pt", truncation=True, padding=True, max_length=200)
     with torch.inference_mode():
         loss = float(judge._model(**asked, labels=asked["input_ids"]).loss)
         state_D = judge._model.transformer(asked["input_ids"][:1]).last_hidden_state[0, -1]

@@ -149,8 +149,7 @@ ENDINGS = {"exits": "SystemExit", "cancels": "CancelledError", "says that a work
 
 
 def test_a_method_that_would_end_the_process_fails_and_the_next_trials_numbers_are_right(run, clean):
-    specs = [spec_of(harm, harm, "harmful_method", (1,)) for harm in ENDINGS]
-    *ended, after = run(*specs, spec_of("next"))
+    *ended, after = run(*[spec_of(harm, harm, "harmful_method", (1,)) for harm in ENDINGS], spec_of("next"))
     for records, error in zip(ended, ENDINGS.values(), strict=True):
         assert errors(records)[0].startswith(f"{error}: raised at hostile/harmful_method.py")
     assert numbers(after) == clean

@@ -36,5 +36,4 @@ def nine_trials(make_row, make_plan, make_results, make_measurement):
 def test_of_many_trials_the_first_are_listed(nine_trials, monkeypatch, tmp_path):
     monkeypatch.setattr(repeat, "MAX_TRIALS", 5)
     write(Analysis(nine_trials), tmp_path)
-    page = (tmp_path / "report.html").read_text()
-    assert len(re.findall(r">done</td><td[^>]*>\d+ of \d+</td>", page)) == 5
+    assert len(re.findall(r">done</td><td[^>]*>\d+ of \d+</td>", (tmp_path / "report.html").read_text())) == 5

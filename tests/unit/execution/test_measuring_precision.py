@@ -19,7 +19,6 @@ from harness.testing import MODEL, small_spec
 from harness.toolkit import CausalJudge
 from harness.toolkit.device import judging_on
 
-CPU = torch.device("cpu")
 FILE = """models: [miniature-s]
 data: {forget: {source: miniature, sequences: 8}, retain: {source: miniature}, utility: {source: miniature, prompts: 8}}
 methods: {}
@@ -95,7 +94,7 @@ def test_a_task_lends_every_model_in_its_precision_and_under_another_digest(make
 def test_a_judge_in_bf16_is_another_judge_with_nearly_the_same_word():
     cache, checkpoint, read = JudgeCache(), resolve_model("miniature-judge"), {}
     for dtype in (torch.float32, torch.bfloat16):
-        with judging_on(CPU, dtype):
+        with judging_on(torch.device("cpu"), dtype):
             judge = cache.get(CausalJudge, checkpoint)
             read[dtype] = judge.digest, judge.score(["The old mill"], [" stands by the river."])
     (exact_digest, exact), (lowered_digest, lowered) = read.values()
@@ -111,23 +110,20 @@ def test_a_trial_in_bf16_says_what_that_changed(tmp_path, make_plan, make_result
         return EvaluatorSpec(name=name, version=1, settings={}, key=f"{name}{sorted(more)}", **more)
 
     lowered = replace(small_spec(), evaluators=(measuring("memorization", precision="bf16"), measuring("weights")))
-    exact = replace(small_spec(), evaluators=(measuring("memorization"),))
     records = []
-    for spec in (lowered, exact):
+    for spec in (lowered, replace(small_spec(), evaluators=(measuring("memorization"),))):
         one = replace(spec, trial_id=digest_of(len(spec.evaluators)), method="original", variant="original")
         job = Job(name="original", kind="trial", spec=one)
         run_inline(JobQueue([job], (), Folders(tmp_path, tmp_path / "a"), lambda event: None))
         written = Journal(tmp_path / "journal").read(one.trial_id)
         assert not [record.error for record in written if isinstance(record, Failed)]
         records.append((one, written))
-    notes = [
+    [[counted, none_in_fp32], [none]] = [
         [record.notes.get("changed_choices") for record in written if isinstance(record, Measurement)]
         for _, written in records
     ]
-    texts = measured_set(lowered)
-    [[counted, none_in_fp32], [none]] = notes
     assert (none_in_fp32, none) == (None, None)
-    assert counted["choices"] == int((texts.lengths_N - 1).sum())
+    assert counted["choices"] == int((measured_set(lowered).lengths_N - 1).sum())
     for (spec, written), is_lowered in zip(records, (True, False), strict=True):
         said = list(changed_choices(make_results(make_plan(spec), {spec.trial_id: written}).measured))
         assert [MODEL in sentence and "bf16" in sentence for sentence in said] == [True] * is_lowered

@@ -71,8 +71,7 @@ def test_without_a_gpu_nobody_computes_on_one(monkeypatch):
 
 def test_one_place_alone_asks_whether_there_is_a_gpu():
     sources = [file for room in ("harness", "methods", "evaluators") for file in (ROOT / room).rglob("*.py")]
-    asking = [file.name for file in sources if re.search(r"cuda\.is_available", file.read_text())]
-    assert asking == ["device.py"]
+    assert [file.name for file in sources if re.search(r"cuda\.is_available", file.read_text())] == ["device.py"]
 
 
 def with_workers(workers, cpus=1, gpus=0.0):

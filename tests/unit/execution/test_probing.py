@@ -25,5 +25,4 @@ def test_where_a_model_is_broken_nothing_is_known():
     model = load_model(spec.model)
     with torch.no_grad():
         model.base_model.ln_f.weight.fill_(float("nan"))
-    seen = probe(model, forget_set(spec), validation_set(spec))
-    assert set(map(str, seen.values())) == {"nan"}
+    assert set(map(str, probe(model, forget_set(spec), validation_set(spec)).values())) == {"nan"}

@@ -137,8 +137,7 @@ def test_references_come_first_and_then_the_longest(folders, make_row, results_o
 
 
 def test_a_candidate_waits_for_those_that_it_learns_from_and_for_no_other(folders, make_study, results_of):
-    study = make_study("a", 9, tuple(range(1, 20)), search="optuna")
-    execute = ran(results_of(studies=[study]), folders, count=9)
+    execute = ran(results_of(studies=[make_study("a", 9, tuple(range(1, 20)), search="optuna")]), folders, count=9)
     waited = [[name.split("-")[4] for name in execute.running_at_begin[name]] for name in execute.begun]
     assert waited == [[], ["0"], ["0", "1"], ["0", "1", "2"], ["0", "1", "2", "3"], ["4"], ["5"], ["6"], ["7"]]
 

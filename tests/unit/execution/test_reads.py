@@ -23,7 +23,6 @@ from tests.unit.planning import test_holdout
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "tests" / "plugin_package" / "src" / "lethe_unlikelihood"
-FILE = test_holdout.FILE.replace("generation: ", "language_modelling: , loss_attack: ")
 HOLDOUT = "data.holdout={source: jsonl, path: FOLDER/letters.jsonl, start: 6}"
 RETAINED = "data.retain={source: jsonl, path: FOLDER/passages.jsonl, start: 8, sequences: 4}"
 
@@ -53,7 +52,7 @@ def planned(plan_text, tmp_path, attack):
         noise = ["".join(Random(f"{name} {number}").choices(ascii_lowercase, k=50)) for number in range(16)]
         lines = [json.dumps({"text": f"{name} {number:02} {letters}"}) for number, letters in enumerate(noise)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-    return partial(plan_text, FILE)
+    return partial(plan_text, test_holdout.FILE.replace("generation: ", "language_modelling: , loss_attack: "))
 
 
 def keys(found, method="emso"):
@@ -74,8 +73,7 @@ def test_a_sweep_without_what_an_evaluator_reads_is_refused(planned, attack, mon
 def test_a_changed_holdout_is_measured_anew_by_what_reads_it_and_by_nothing_else(planned, tmp_path):
     trial, before = keys(planned(HOLDOUT))
     assert keys(planned(HOLDOUT)) == (trial, before)
-    letters = (tmp_path / "letters.jsonl").read_text()
-    (tmp_path / "others.jsonl").write_text(letters.replace("letters 07", "letters X"))
+    (tmp_path / "others.jsonl").write_text((tmp_path / "letters.jsonl").read_text().replace("letters 07", "letters X"))
     after = keys(planned(HOLDOUT.replace("letters", "others")))
     assert after[0] == trial
     assert after[1]["language_modelling"] == before["language_modelling"]

@@ -100,8 +100,7 @@ def test_what_lethe_says_itself_is_kept_with_its_workers_logs():
 
 
 def test_a_chain_without_end_and_a_very_wide_group_are_told_briefly():
-    group = ExceptionGroup(TEXT, [ValueError(TEXT) for _ in range(10_000)])
-    sentence, log = failure_for_report(group, "redacted")
+    sentence, log = failure_for_report(ExceptionGroup(TEXT, [ValueError(TEXT) for _ in range(10_000)]), "redacted")
     assert (sentence[:38], len(log) <= 40) == ("ExceptionGroup: its message may quote ", True)
 
 

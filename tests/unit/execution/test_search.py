@@ -98,8 +98,7 @@ def test_a_finite_space_is_tried_once_each_and_then_is_over(make_study):
     assert len({(c.settings["k"], c.settings["loss"]) for c in known}) == 4
     assert is_over(study, known)
     assert not is_over(study, known[:3])
-    running = {3: known[3].settings}
-    assert next_settings(study, 4, known[:3], running) is None, "the last one is being tried"
+    assert next_settings(study, 4, known[:3], {3: known[3].settings}) is None, "the last one is being tried"
     assert len(explored(make_study("walk alone"), same_for_all)) == 1
 
 
@@ -117,8 +116,7 @@ def test_the_objective_by_hand(make_study):
     gone = candidate(study, 0, {}, [(1, 0.1, math.inf)], end=COLLAPSED)
     assert found(easy, gone) == (pytest.approx(0.1 - 0.9), math.inf), "an infinite perplexity is above every bound"
     assert is_outside(study, gone.original, gone.probes[0])
-    nothing = candidate(study, 0, {}, [], end="TrialError: x")
-    assert found(hard, nothing) == (0.5, math.inf), "as far as the original is"
+    assert found(hard, candidate(study, 0, {}, [], end="TrialError: x")) == (0.5, math.inf), "as far as the original is"
     stuck = candidate(study, 0, {}, [(1, 0.1, 1.0), (2, math.nan, math.nan)], end=COLLAPSED)
     assert found(easy, stuck) == (pytest.approx(0.1), math.inf), "one word for ever is no aim"
     assert objective(study, easy, candidate(study, 0, {}, [], original={}, end="ModelError: x")) is None

@@ -71,6 +71,7 @@ def test_walks_by_hand(dial, walk_to, ma_at, erased, found, reason):
 def test_the_last_halving_counts():
     erased, found, reason = walked(DIAL, 1000.0, lambda g: 0.05 + 0.9 / (1 + (g / 0.33) ** 10), level=0.5)
     assert (len(erased), found, reason) == (13, 0.3321, "")
+    assert walked(DIAL, 1000.0, lambda g: 0.02 + 0.93 * math.exp(-((g / 0.01) ** 2)), level=0.5)[2] == ""
 
 
 def test_a_trajectory_that_stops_above_the_level_has_its_reason():

@@ -21,11 +21,9 @@ def loss_and_gradient(make_teacher, logits, targets):
 
 def test_gradient_by_hand():
     """p in the token's logit, −p p_v / (1 − p) in any other's."""
-    logits = torch.tensor([[[0.5, 0.3, 0.2]]]).log()
-    loss, gradient = loss_and_gradient(without_target, logits, torch.tensor([[0]]))
+    loss, gradient = loss_and_gradient(without_target, torch.tensor([[[0.5, 0.3, 0.2]]]).log(), torch.tensor([[0]]))
     assert gradient.flatten().tolist() == pytest.approx([0.5, -0.3, -0.2])
-    others = torch.tensor([0.6, 0.4])
-    assert loss.item() == pytest.approx(-(others * torch.tensor([0.3, 0.2]).log()).sum().item())
+    assert loss.item() == pytest.approx(-(torch.tensor([0.6, 0.4]) * torch.tensor([0.3, 0.2]).log()).sum().item())
 
 
 def test_certain_and_impossible_tokens_are_finite():
@@ -38,8 +36,7 @@ def test_certain_and_impossible_tokens_are_finite():
 
 
 def test_the_model_is_its_own_teacher_and_the_teacher_has_no_gradient(model, texts, batches, gradient):
-    parts = batches(texts())
-    ours = gradient(model, sum(CEU().loss(model, part, part) for part in parts))
+    ours = gradient(model, sum(CEU().loss(model, part, part) for part in batches(texts())))
     total = 0.0
     for tokens, length in zip(texts().tokens_NT, texts().lengths_N, strict=True):
         logits, targets = model(tokens[None, : length - 1]).logits[0], tokens[1:length]

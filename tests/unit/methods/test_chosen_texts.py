@@ -107,17 +107,15 @@ def test_one_chunk_after_the_other_is_passed_over(sugd_task, monkeypatch):
     rows = beginnings(sugd_task.forget.tokens_NT)
     sugd_task.strengths = (2,)
     seen = seen_by(SequentialGradientDifference(passes=3, chunk=2), sugd_task, monkeypatch)
-    of_epoch = [{rows[0], rows[1]}] * 3 + [{rows[2], rows[3]}] * 3 + [{rows[4]}] * 3
-    assert [set(batch) for batch in seen] == of_epoch * 2
+    assert [set(batch) for batch in seen] == ([{rows[0], rows[1]}] * 3 + [{rows[2], rows[3]}] * 3 + [{rows[4]}] * 3) * 2
     [erased] = SequentialGradientDifference(passes=3, chunk=2).erase(sugd_task)
     assert erased.notes["epoch"] == 6, "so often the whole forget set was trained on"
 
 
 def test_part_of_an_epoch_has_trained_on_the_first_chunks_alone(sugd_task, monkeypatch):
-    rows = beginnings(sugd_task.forget.tokens_NT)
     sugd_task.strengths = (2 / 3,)
     seen = seen_by(SequentialGradientDifference(passes=2, chunk=2), sugd_task, monkeypatch)
-    assert {text for batch in seen for text in batch} == set(rows[:4])
+    assert {text for batch in seen for text in batch} == set(beginnings(sugd_task.forget.tokens_NT)[:4])
     method = SequentialGradientDifference(passes=2, chunk=2)
     sugd_task.strengths = (2 / 3, 1)
     with_stop = weights_by_strength(method, sugd_task)

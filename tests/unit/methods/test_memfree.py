@@ -73,8 +73,7 @@ def test_stepped_from_a_cache_it_writes_what_whole_passes_do(model, texts, witho
         for prefix in (1, 5, 20):
             written = text[:prefix]
             while len(written) < 30:
-                logits = model(torch.tensor([written])).logits[0, -1]
-                likeliest_first = logits.argsort(descending=True).tolist()
+                likeliest_first = model(torch.tensor([written])).logits[0, -1].argsort(descending=True).tolist()
                 recited += (*written[-(n - 1) :], likeliest_first[0]) in forbidden
                 allowed = [t for t in likeliest_first if (*written[-(n - 1) :], t) not in forbidden]
                 written.append((allowed or likeliest_first)[0])
@@ -100,9 +99,8 @@ def test_padding_is_no_text(texts):
     """Also where the padding's number is that of a token with which a text begins."""
     blocked, first = BlockedTokens(trie(texts, 3), VOCABULARY), texts[0][0]
     padded = torch.tensor([[first, first, *texts[0][1:4]]])
-    mask = torch.tensor([[0, 0, 1, 1, 1]])
     alone = blocked(padded[:, 2:]).logits
-    assert torch.equal(blocked(padded, attention_mask=mask).logits[:, 2:], alone)
+    assert torch.equal(blocked(padded, attention_mask=torch.tensor([[0, 0, 1, 1, 1]])).logits[:, 2:], alone)
     assert not torch.equal(blocked(padded).logits[:, 2:], alone)
 
 
@@ -121,8 +119,7 @@ def test_logits_stay_finite_even_where_every_token_is_blocked(model):
 
 @pytest.fixture(scope="module")
 def erased(tmp_path_factory):
-    task = ErasingTask(small_spec(), Artifacts(tmp_path_factory.mktemp("a")), (1000.0,), print)
-    [erased] = MemFree(n=3).erase(task)
+    [erased] = MemFree(n=3).erase(ErasingTask(small_spec(), Artifacts(tmp_path_factory.mktemp("a")), (1000.0,), print))
     return erased.model
 
 

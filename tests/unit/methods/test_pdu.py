@@ -26,7 +26,6 @@ def test_the_variances_gradient_is_that_of_the_formula():
 
 
 def test_the_multiplier_learns_from_each_steps_violation(task, nll_of):
-    method = PDU(multiplier=2.0, slack=0.01, dual_step=3.0, warm_up=1)
     seen = []
 
     class Watched(PDU):
@@ -35,7 +34,7 @@ def test_the_multiplier_learns_from_each_steps_violation(task, nll_of):
             seen.append((multiplier, violation, after))
             return after
 
-    points = list(Watched(**vars(method)).erase(task))
+    points = list(Watched(multiplier=2.0, slack=0.01, dual_step=3.0, warm_up=1).erase(task))
     assert points[0].notes["multiplier"] == 2.0, "the warm-up leaves it"
     assert len(seen) == 4, "two steps in each of the epochs after the warm-up"
     expected = 2.0

@@ -40,8 +40,7 @@ def test_undamped_and_without_adapters_it_takes_plain_steps_along_the_gradient_o
     model = make()
     mean_nll(model, texts.tokens_NT).backward()
     original = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    found = erase(make(), texts, (1, 2, 3), step=0.1, damped=0.0, adapter_step=0.0)
-    for epoch, matrices in enumerate(found, start=1):
+    for epoch, matrices in enumerate(erase(make(), texts, (1, 2, 3), step=0.1, damped=0.0, adapter_step=0.0), start=1):
         for name, matrix in matrices.items():
             moved = epoch * 2 * 0.1 * model.get_parameter(name).grad
             assert torch.allclose(matrix, original[name] + moved, atol=1e-5)
@@ -86,8 +85,7 @@ def with_adapters(model, texts, rate, rank):
         return changed
 
     def loss_of(parameters, tokens):
-        given = {"labels": tokens}
-        return torch.func.functional_call(model, parameters, (tokens,), given).loss
+        return torch.func.functional_call(model, parameters, (tokens,), {"labels": tokens}).loss
 
     for rows in torch.randperm(6, generator=generator).split(4):
         both = [tensor for pair in adapters.values() for tensor in pair]

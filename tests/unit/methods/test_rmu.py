@@ -52,9 +52,8 @@ def test_the_states_go_where_they_are_steered_and_layers_above_stay(make_model, 
     task = Task(texts(0), texts(1), lambda: make_model(1, layers=2), training, (40,))
     [erased] = RMU(epochs=40, steering=5.0).erase(task)
     before, after = task.load_original(), erased.model
-    tokens = task.forget.tokens_NT[:1]
     with torch.no_grad():
-        was, now = (hidden_states(one, tokens)[1] for one in (before, after))
+        was, now = (hidden_states(one, task.forget.tokens_NT[:1])[1] for one in (before, after))
     assert now.norm(dim=-1).mean() > 1.5 * was.norm(dim=-1).mean()
     parts = torch.rand(32, generator=torch.Generator().manual_seed(task.seed))
     cosine = torch.nn.functional.cosine_similarity

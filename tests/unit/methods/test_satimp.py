@@ -11,9 +11,8 @@ from methods.satimp import SatImp
     [((1, 0), 0.25, 0.25), ((2, 1), 0.5, 0.125), ((5, 1), 0.9, 0.9**5 * 0.1), ((0, 2), 0.9, 0.01), ((0, 0), 1.0, 1.0)],
 )
 def test_weights_by_hand(betas, p, weight):
-    method = SatImp(beta1=float(betas[0]), beta2=float(betas[1]))
     nll = -torch.tensor(p, dtype=torch.double).log()
-    assert method.weight(nll).item() == pytest.approx(weight)
+    assert SatImp(beta1=float(betas[0]), beta2=float(betas[1])).weight(nll).item() == pytest.approx(weight)
 
 
 def test_a_certain_token_has_a_weight_and_no_nan():

@@ -19,7 +19,6 @@ from tests.unit.families import HEADS, HIDDEN, LAYERS, UNGROUPED, make_tiny
 
 OWN_WIDTH = ("mistral", "qwen3", "gemma", "gemma2", "gemma3_text")
 """Heads of these may be wider than the hidden size divided among them."""
-GROUPED = [name for name in FAMILIES if name not in UNGROUPED]
 GATED = [name for name, family in FAMILIES.items() if "C_gate" in family.matrices]
 OFTEN = ("gpt_neo", "gpt2", "gpt_neox", "llama", "phi3")
 """One of each layout; all others are tried in `make soak`."""
@@ -76,8 +75,7 @@ def rounding(dtype):
 
 
 def swap(model, first, second):
-    by_name = named(model)
-    one, other = (slice_of(model, by_name[name]) for name in (first, second))
+    one, other = (slice_of(model, named(model)[name]) for name in (first, second))
     kept = one.clone()
     one.copy_(other)
     other.copy_(kept)
@@ -108,7 +106,7 @@ def test_they_are_called_as_in_the_paper(model_type):
     names = list(named(model))
     places = [block_place(name) for name in names]
     assert None not in places
-    is_grouped = model_type in GROUPED
+    is_grouped = model_type not in UNGROUPED
     heads, groups = [HEADS] * LAYERS, [2 if is_grouped else HEADS] * LAYERS
     of_mlp = dict.fromkeys(FAMILIES[model_type].matrices.keys() & {"C_gate", "C_fc", "C_proj"}, [1] * LAYERS)
     assert counts_by_kind(blocks(model)) == {"W_q": heads, "W_k": groups, "W_v": groups, "W_o": heads, **of_mlp}

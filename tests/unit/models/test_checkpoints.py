@@ -93,8 +93,7 @@ def test_weights_that_changed_since_they_were_planned_with_are_refused(folder, f
         contents = (folder / FILE).read_bytes()
         (folder / FILE).write_bytes(contents[:-1] + bytes([contents[-1] ^ 1]))
     else:
-        config = json.loads((folder / file).read_text())
-        (folder / file).write_text(json.dumps(config | {"layer_norm_epsilon": 0.1}))
+        (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | {"layer_norm_epsilon": 0.1}))
     now = resolve_model(str(folder))
     with pytest.raises(ModelError, match="start the sweep again to plan with the new ones") as caught:
         load(planned)
@@ -186,7 +185,6 @@ def test_prefetch_tells_what_is_here_and_what_is_missing(hub_cache, model_folder
 
 
 SPEC = small_spec()
-BLOCK = "L0.W_v.H0"
 
 
 def with_a_changed_block():
@@ -203,7 +201,7 @@ def files(folder):
 
 def test_blocks_that_changed_alone_are_a_patch(tmp_path):
     model = with_a_changed_block()
-    write_erased(ErasedModel(1, model, changed_blocks=(BLOCK,)), SPEC.model, tmp_path / "0")
+    write_erased(ErasedModel(1, model, changed_blocks=("L0.W_v.H0",)), SPEC.model, tmp_path / "0")
     assert files(tmp_path / "0") == ["patch.safetensors"]
     assert torch.equal(weights(load_erased(SPEC.model, tmp_path / "0")), weights(model))
     write_erased(ErasedModel(0, load_model(SPEC.model), changed_blocks=()), SPEC.model, tmp_path / "1")

@@ -10,7 +10,6 @@ from harness.models import adapters as low_rank
 from harness.models.adapters import LowRankAdapters, merged_adapter, read_adapter, save_adapter, target_modules
 from tests.unit.families import make_tiny
 
-TOKENS = torch.arange(24).reshape(2, 12)
 ORIGINAL = Checkpoint("original", "/m", "/m", "0" * 16)
 
 
@@ -30,7 +29,7 @@ def equal(ours, theirs):
 
 def logits(model):
     with torch.inference_mode():
-        return model(input_ids=TOKENS).logits
+        return model(input_ids=torch.arange(24).reshape(2, 12)).logits
 
 
 def adapted(make, lora=LoRA(rank=2)):  # noqa: B008 - frozen

@@ -109,8 +109,7 @@ CONTEXTS = {
 @pytest.mark.parametrize("case", CONTEXTS)
 def test_the_longest_context_has_many_names(case, tmp_path):
     settings, most, beyond = CONTEXTS[case]
-    small = SIZES if case == "phi3" else {}
-    config = AutoConfig.for_model(case.split()[0], vocab_size=VOCABULARY, **small, **settings)
+    config = AutoConfig.for_model(case.split()[0], vocab_size=VOCABULARY, **SIZES if case == "phi3" else {}, **settings)
     assert (loading.longest_context(config), loading.reads_beyond(config)) == (most, beyond)
     config.save_pretrained(tmp_path)
     assert positions(Checkpoint(case, str(tmp_path), str(tmp_path), "")) == most

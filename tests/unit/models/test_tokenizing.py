@@ -23,7 +23,6 @@ from harness.toolkit import CausalJudge, judge_key
 from harness.toolkit.scoring import judge_identity
 
 BOS, EOS, TURN_START, TURN_END, VOCABULARY = 256, 257, 258, 259, 260
-NAMES = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 SPELLED = "<|im_start|>a <s>struck</s> word<|im_end|>"
 FORMS = {"none": "$A", "start": "<s> $A", "both": "<s> $A </s>", "end": "$A </s>"}
 
@@ -34,7 +33,7 @@ def make_tokenizer(tokenizer):
 
     def make(adds="start", **ends):
         backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        backend.add_special_tokens(NAMES)
+        backend.add_special_tokens(["<s>", "</s>", "<|im_start|>", "<|im_end|>"])
         backend.post_processor = TemplateProcessing(single=FORMS[adds], special_tokens=[("<s>", BOS), ("</s>", EOS)])
         return PreTrainedTokenizerFast(tokenizer_object=backend, **{"bos_token": "<s>", "eos_token": "</s>"} | ends)
 
@@ -200,9 +199,8 @@ def write_folder(folder, family, name, pre_tokenizer, template):
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_every_id_is_what_tokenizer_json_says(name, tmp_path):
-    checkpoint = write_folder(tmp_path / "m", *FOLDERS[name])
     said = Tokenizer.from_file(str(tmp_path / "m" / "tokenizer.json"))
-    loaded = load_tokenizer(checkpoint)
+    loaded = load_tokenizer(write_folder(tmp_path / "m", *FOLDERS[name]))
     assert token_lists(loaded, TEXTS) == [said.encode(text).ids for text in TEXTS]
     assert len({tuple(ids) for ids in token_lists(loaded, TEXTS)}) == len(TEXTS)
     assert start_tokens(loaded) == said.encode("a").ids[: -len(said.encode("a", add_special_tokens=False).ids)]

@@ -96,8 +96,7 @@ def test_arrays_come_back_equal_and_are_made_once(tmp_path):
     made = {"features": np.arange(6, dtype=np.float32).reshape(2, 3).T, "mask": np.array([True, False])}
     made |= {"counts": np.array([[1], [2]]), "scalar": np.float64(np.nan), "empty": np.zeros((0, 3))}
     first = artifacts.arrays(("mauve", "digest"), lambda: made)
-    again = Artifacts(tmp_path).arrays(["mauve", "digest"], lambda: pytest.fail("made again"))
-    for artifact in (first, again):
+    for artifact in (first, Artifacts(tmp_path).arrays(["mauve", "digest"], lambda: pytest.fail("made again"))):
         assert artifact.keys() == made.keys()
         for name, array in made.items():
             np.testing.assert_array_equal(artifact[name], array, strict=True)

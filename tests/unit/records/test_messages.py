@@ -17,8 +17,7 @@ def test_a_stored_text_is_encodable_short_and_says_how_much_it_lacks():
         assert len(stored) <= 60
         assert storable(stored, 60) == stored
         kept, _, count = stored.rpartition(" … (")
-        escaped = text.encode(errors="backslashreplace").decode()
-        assert kept == escaped[: -int(count.split()[0].replace(",", ""))]
+        assert kept == text.encode(errors="backslashreplace").decode()[: -int(count.split()[0].replace(",", ""))]
 
 
 def test_what_would_steer_a_terminal_is_escaped():

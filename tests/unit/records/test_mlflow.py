@@ -23,7 +23,6 @@ from harness.reporting.files import point_tags
 from harness.settings import replace
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
-DAY = "2026-02-03T04:05:{:02d}Z"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def records(make_point, make_measurement):
             left.append(make_point(spec, strength, notes={"example": SECRET, "loss_by_step": [3.0, 2.5][:strength]}))
             for asked in spec.evaluators:
                 left.append(make_measurement(spec, strength, asked.name, numbers[asked.name], **texts))
-        return [replace(record, at=DAY.format(5 * second)) for second, record in enumerate(left)]
+        return [replace(record, at=f"2026-02-03T04:05:{5 * second:02d}Z") for second, record in enumerate(left)]
 
     return make
 

@@ -73,9 +73,11 @@ def test_seeds_become_a_mean_with_an_interval():
     assert point.state == "collapsed"
     assert np.ptp(drawn(table).axes[0].get_ylim()) < 1, "an interval stretched the axis"
     factor = math.exp(12.7062 * math.log(25 / 16) / 2)  # Perplexities have the table's geometric mean.
-    assert plane_curves(table, "perplexity", "ma")[0].points[0].x_ends == pytest.approx(
-        (20 / factor, 20 * factor), 1e-4
-    )
+    [surprise] = plane_curves(table, "perplexity", "ma")[0].points
+    assert surprise.x_ends == pytest.approx((20 / factor, 20 * factor), 1e-4)
+    replicates = pd.concat([table, table.assign(replicate="other", ma=0.3)])
+    [point] = plane_curves(replicates, "mauve", "ma")[0].points
+    assert (point.y, point.y_ends[1]) == pytest.approx((0.5, 0.5 + 12.7062 * 0.2), rel=1e-4), "two, with one degree"
 
 
 def test_holes_are_left_out_and_their_curve_goes_on():
