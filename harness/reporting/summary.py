@@ -99,15 +99,17 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     if not runs:
         return ""
     if runs < MIN_RUNS:
+        hint = "One training run: a hint." if runs == 1 else "Two training runs: no verdict."
+        if not len(priced):
+            return hint
         unit = "replicate" if analysis.answer.heads[model]["replicates"] > 1 else "seed"
-        more = MIN_RUNS - min(runs, priced["reached"].nlargest(2).min() if len(priced) else 0)
+        more = MIN_RUNS - min(runs, priced["reached"].nlargest(2).min())
         time = f" (about {math.ceil(more * seconds / 60)} min, one trial at a time)" if seconds > 0 else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
         luck = f" Differences below ×{BAND:g} may be luck{alike}." if len(rows) > 1 else ""
         return (
-            f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}.{luck} "
-            f"{('One', 'Two', 'Three')[more - 1]} more {unit}{'s' if more > 1 else ''}{time} would tell "
+            f"{hint}{luck} {('One', 'Two', 'Three')[more - 1]} more {unit}{'s' if more > 1 else ''}{time} would tell "
             f"{'which are real' if len(rows) > 1 else 'how far the price varies'}."
         )
     reference = rows[rows["is_reference"].astype(bool)]

@@ -203,10 +203,9 @@ def test_scores_and_selection_are_those_of_gradients_taken_by_hand(model_type, b
     names, weights = zip(*model.named_parameters(), strict=True)
     of_losses = [torch.autograd.grad(loss, weights, retain_graph=True) for loss in losses]
     nll, entropy = (matrices_by_hand(model_type, dict(zip(names, one, strict=True))) for one in of_losses)
-    share = groups_of(model)[0]
     by_hand = {}
     for kind, gradients in nll.items():
-        letter = "G" if share > 1 and kind in ("W_k", "W_v") else "H"
+        letter = "G" if groups_of(model)[0] > 1 and kind in ("W_k", "W_v") else "H"
         for index, (a, b) in enumerate(zip(gradients, entropy[kind], strict=True)):
             cosine = (a * b).sum() / (a.norm() * b.norm())
             by_hand[f"L0.{kind}.{letter}{index}"] = float(cosine * b.abs().sum() / b.numel() ** 0.5)

@@ -199,8 +199,8 @@ def write_folder(folder, family, name, pre_tokenizer, template):
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_every_id_is_what_tokenizer_json_says(name, tmp_path):
-    said = Tokenizer.from_file(str(tmp_path / "m" / "tokenizer.json"))
     loaded = load_tokenizer(write_folder(tmp_path / "m", *FOLDERS[name]))
+    said = Tokenizer.from_file(str(tmp_path / "m" / "tokenizer.json"))
     assert token_lists(loaded, TEXTS) == [said.encode(text).ids for text in TEXTS]
     assert len({tuple(ids) for ids in token_lists(loaded, TEXTS)}) == len(TEXTS)
     assert start_tokens(loaded) == said.encode("a").ids[: -len(said.encode("a", add_special_tokens=False).ids)]

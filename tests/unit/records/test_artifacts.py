@@ -92,10 +92,9 @@ def test_of_several_processes_one_builds_and_the_others_wait(tmp_path):
 
 
 def test_arrays_come_back_equal_and_are_made_once(tmp_path):
-    artifacts = Artifacts(tmp_path)
     made = {"features": np.arange(6, dtype=np.float32).reshape(2, 3).T, "mask": np.array([True, False])}
     made |= {"counts": np.array([[1], [2]]), "scalar": np.float64(np.nan), "empty": np.zeros((0, 3))}
-    first = artifacts.arrays(("mauve", "digest"), lambda: made)
+    first = Artifacts(tmp_path).arrays(("mauve", "digest"), lambda: made)
     for artifact in (first, Artifacts(tmp_path).arrays(["mauve", "digest"], lambda: pytest.fail("made again"))):
         assert artifact.keys() == made.keys()
         for name, array in made.items():
