@@ -188,7 +188,7 @@ def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> i
         tell(f"Nothing differs: {len(rows):,} numbers are the same to the last bit.")
         return 0
     _print_rows(unlike)
-    tell(", ".join(f"{count:,} {verdict}" for verdict, count in rows["verdict"].value_counts().items()) + ".")
+    tell(", ".join(f"{verdict}: {count:,}" for verdict, count in rows["verdict"].value_counts().items()) + ".")
     return 1
 
 
