@@ -327,7 +327,8 @@ def find_level(
 
     A cumulative dial rises by whole steps until MA is at or below the level. A divisible one is then refined within
     that epoch, in quarters and their quarters, down to one optimiser step. Another dial is bisected, first where the
-    line between both ends meets the level. `models_at` yields probes at rising values, and is closed after the last.
+    line between both ends meets the level, and after twelve turns by logarithm. `models_at` yields
+    probes at rising values, and is closed after the last.
     """
     probes: list[results.Probe] = []
 
