@@ -71,7 +71,7 @@ def curves(table: pd.DataFrame, model: str, x: contracts.Metric, y: contracts.Me
 
 
 def _mean_and_ends(seeds: pd.DataFrame, metric: contracts.Metric) -> tuple[float, tuple[float, float]]:
-    values_R, models_R = seeds[metric.name].to_numpy(dtype=float), pd.factorize(seeds[REPLICATE])[0]
+    values_R, models_R = seeds[metric.name].to_numpy(dtype=float), pd.factorize(seeds.get(REPLICATE, seeds["model"]))[0]
     if metric.aggregate == "mean":
         mean, half = mean_and_interval(list(average_by_model(values_R, models_R)))
         return mean, (mean - half, mean + half)
