@@ -117,10 +117,10 @@ def _level_rows(
             differences[name] = values_by_run(logs[name] - logs[reference])
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)
     margin = math.log1p(results.plan.compare.margin)
-    alone = protocol.judge_methods({name: values_by_run(logs[name]) for name in paid}, paid, margin)
+    unpaired = protocol.judge_methods({name: values_by_run(logs[name]) for name in paid}, paid, margin)
     judged = protocol.judge_methods(differences, variances, margin)
     for name, row in rows.items():
-        for column, judgements in (("price", alone), ("ratio", judged)):
+        for column, judgements in (("price", unpaired), ("ratio", judged)):
             ends = judgements[name][:3] if name in judgements else (math.nan,) * 3
             row |= zip((column, LOW.format(column), HIGH.format(column)), map(exponential, ends), strict=True)
         is_judged = name in judged and not math.isnan(judged[name].p) and level == results.plan.until[0]

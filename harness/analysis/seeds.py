@@ -135,6 +135,5 @@ def seconds_per_seed(results: Results) -> float:
     missed = [trial.walked.seconds for trial in results.trials if trial.walked and not trial.walked.reached]
     studies = [study for study in results.studies if study.spec.per == "seed"]
     searching = [candidate.seconds for study in studies for candidate in study.candidates]
-    return (work_seconds(seed_points) + math.fsum([*missed, *searching])) / len(
-        {point.spec.seed for point in seed_points}
-    )
+    seconds = work_seconds(seed_points) + math.fsum([*missed, *searching])
+    return seconds / len({point.spec.seed for point in seed_points})

@@ -144,9 +144,9 @@ def check_plugin(text: str, overrides: Sequence[str]) -> int:
         content = f"from harness.testing import {_SUITES[kind]}\n\n\nclass TestPlugin({_SUITES[kind]}):\n"
         suite.write_text(f"{content}    plugin = {name!r}\n    settings = {settings!r}\n", encoding="utf-8")
         (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        alone = ["--noconftest", "--disable-plugin-autoload", "-p", "no:cacheprovider", "--import-mode=importlib"]
+        isolated = ["--noconftest", "--disable-plugin-autoload", "-p", "no:cacheprovider", "--import-mode=importlib"]
         places = ["-c", f"{folder}/pytest.ini", "--rootdir", folder, f"--basetemp={folder}/tmp"]
-        code = pytest.main([*alone, "-v", "-rfE", "--tb=short", "--no-header", *places, str(suite)])
+        code = pytest.main([*isolated, "-v", "-rfE", "--tb=short", "--no-header", *places, str(suite)])
     if code:
         tell(f"{GUIDES[kind]} explains each requirement.")
     return int(code)

@@ -139,7 +139,9 @@ VERSION = 1
 """Raised when probes' numbers change."""
 TOLERANCE = MIN_APART / 2
 """Largest distance of MA from its level."""
-MAX_HALVINGS, LINEAR_HALVINGS = 30, 12
+MAX_HALVINGS = 30
+# Later ones are by logarithm, since a range may have several orders of magnitude.
+LINEAR_HALVINGS = 12
 """Erasures between the ends of a dial that is not cumulative."""
 MAX_KEPT = 15
 """Models within an epoch that a walk keeps until the next one."""
@@ -378,7 +380,7 @@ def _value_between(lower: results.Probe, upper: results.Probe, level: float, tur
     share = (lower[PROBED_ERASURE] - level) / fall if turn % 2 == 0 else 0.5
     share = 0.5 if math.isnan(share) else min(max(share, 0.1), 0.9)
     value = low + (high - low) * share
-    if turn >= LINEAR_HALVINGS:  # The range has several orders of magnitude.
+    if turn >= LINEAR_HALVINGS:
         value = math.sqrt(low * high) if low > 0 else high / 10
     value = round(value) if isinstance(high, int) else float(f"{value:.4g}")
     return [value] if low < value < high else []

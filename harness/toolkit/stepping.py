@@ -237,9 +237,9 @@ def causal_logits(model: Model, tokens_NT: torch.Tensor) -> tuple[torch.Tensor, 
     tokens = tokens_NT[:TRIED_ROWS]
     plain = plain_logits(model, tokens)
     precision, half = LogitPrecision.of(model, plain), max(1, tokens.shape[1] // 2)
-    alone, _ = prefill(model, tokens[:, :half], is_cached=False)
+    half_logits, _ = prefill(model, tokens[:, :half], is_cached=False)
     # Twice the slack: here a false alarm would end the trial, and not only cost time.
-    if not precision.agree(alone[:, -1], plain[:, half - 1], slack=2.0):
+    if not precision.agree(half_logits[:, -1], plain[:, half - 1], slack=2.0):
         depend = f"after {half} tokens depend on what follows them, up to {tokens.shape[1]} tokens"
         raise TrialError(f"the logits of {type(model).__name__} {depend}: it is not a causal LM at this length.")
     return plain, precision
