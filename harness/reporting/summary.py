@@ -134,7 +134,7 @@ def _what_to_do(model: str, analysis: Analysis) -> tuple[str, str]:
         return "", ""
     folder, spec = results.folder, point.spec
     is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / point.erased_key).is_dir()
-    elsewhere = ["--results", folder.parent.name] if folder and folder.parent.name != "results" else []
+    elsewhere = ["--results", folder.parent.name or "."] if folder and folder.parent.name != "results" else []
     command = shlex.join(["lethe", "export", export_name(point, results), "--out", export_folder(spec), *elsewhere])
     if is_kept:
         return f"To export {spec.label}:", command

@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -273,6 +274,12 @@ def test_rows_of_a_second_model_have_a_card_too(analysed):
     analysis = analysed(gd={"price": 1.3}, ga={"price": 1.2})
     analysis.answer.frame.index += 2
     assert "GA's model was not kept" in card_of(analysis)["To do"]
+
+
+def test_a_card_made_within_the_results_exports_from_there(analysed):
+    analysis = analysed(gd={"price": 1.3})
+    object.__setattr__(analysis.results, "folder", Path("s"))
+    assert card_of(analysis)["To do"].endswith("lethe export s:gd@0.75 --out s-gd --results .")
 
 
 def test_without_levels_the_card_names_what_is_over_erased(analysed):
