@@ -26,7 +26,7 @@ class AltPO(RetainMethod):
 
     label = "AltPO"
     source = "Mekala et al. 2025, arXiv:2409.13474"
-    version = 1
+    version = 2
 
     epochs: Epochs = 2
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
@@ -41,7 +41,7 @@ class AltPO(RetainMethod):
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         original = task.load_original()
         alternatives, longest_runs = self.alternatives(original, task)
-        written = sum(run < self.longest_run for run in longest_runs)
+        written = sum(run < limit for run, limit in zip(longest_runs, self.limits(task.forget), strict=True))
         loss, model = partial(self.loss, original), task.load_original()
         for erased in train_and_yield(task, model, loss, frozen=[original], paired_texts=alternatives):
             yield replace(erased, notes={**erased.notes, "texts_with_an_alternative": written})
@@ -51,15 +51,19 @@ class AltPO(RetainMethod):
         forget_loss = forget.sequence_mean(preference_loss(rises[0] - rises[1], self.beta))
         return self.with_retain(forget_loss, model, retain)
 
+    def limits(self, texts: Sequences) -> list[int]:
+        """Return for each text the length of a run that its alternative may not share; a short text is a run itself."""
+        return (texts.lengths_N - texts.prefix_tokens).clamp(min=1, max=self.longest_run).tolist()
+
     def alternatives(self, original: Model, task: ErasureTask) -> tuple[Sequences, list[int]]:
         """Return an alternative of equal length and prefix for each sequence, and their longest common runs."""
         from harness.toolkit import sample
 
         prefix, texts_NT = task.forget.prefix_tokens, task.forget.tokens_NT
         tokens_NT, lengths = texts_NT.clone(), task.forget.lengths_N.tolist()
-        longest_runs = [longest + 1 for longest in lengths]
+        longest_runs, limits = [longest + 1 for longest in lengths], self.limits(task.forget)
         for number in range(self.tries):
-            rows = [row for row, run in enumerate(longest_runs) if run >= self.longest_run]
+            rows = [row for row, limit in enumerate(limits) if longest_runs[row] >= limit]
             if not rows:
                 break
             task.progress(f"alternatives of {len(rows)} texts")

@@ -26,14 +26,14 @@ class BalancedSubnet(contracts.Method):
     label = "Subnet"
     source = "Sakarvadia et al. 2025, arXiv:2410.02159"
     reference = "retain_data"
-    version = 1
+    version = 2
     strength = contracts.Strength("dropped", cumulative=False, off=0.0)
     searched_training = ()
 
     dropped: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.001, high=0.3)] = 0.01
     """Share of each matrix that becomes 0."""
     epochs: Annotated[PositiveCount, LogUniform(low=1, high=12)] = 5
-    """Passes over the forget set, unless stopped early."""
+    """Passes over the forget set; they never stop early."""
     score_rate: Annotated[Positive, LogUniform(low=0.001, high=0.1)] = 0.01
     """AdamW's learning rate for the scores."""
 
@@ -50,4 +50,4 @@ class BalancedSubnet(contracts.Method):
         loss = LossTerms(ascent, mean_nll)
         masks = WeightMasks(model, names, self.dropped, task.seed, self.score_rate)
         *_, last = train(task, model, loss, self.epochs, masks=masks)
-        yield ErasedModel(self.dropped, model, last.notes, stop_reason=last.stop_reason)
+        yield ErasedModel(self.dropped, model, last.notes)

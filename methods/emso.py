@@ -20,10 +20,10 @@ class EMSO(contracts.Method):
 
     Each epoch scores every block by M = cos(g_NLL, g_EM) · |g_EM|_1 / √D on one random global batch, and trains the k
     blocks with the largest −M. Both gradients are of losses to minimise, L_NLL = −mean log p and L_EM = mean sum p log
-    p. The optimiser starts again with each choice.
+    p. The optimiser starts again with each epoch.
 
-    Differs from the paper: |·|_1 / √D still favours large blocks, although the aim is to cancel size; `scale: d`
-    cancels it.
+    Differs from the paper: losses cover the prefix too, unless `training.loss_region` is `continuation`. The paper's
+    |·|_1 / √D favours large blocks; `scale: d` does not.
 
     Source: EMSO paper, sections 3.2 and 3.3, equations 1 and 7 to 9; ablations: table 2.
     """

@@ -22,8 +22,8 @@ class MemFree(Method):
     """Lowers by γ, while decoding, each token that would complete n tokens of a forget sequence.
 
     At the default γ no n-gram of the forget set is completed, as long as another token's logit is within 250 of it.
-    Shorter runs, near copies and paraphrases stay. The weights are the original's: attacks on weights or layers refuse
-    it.
+    Shorter runs, near copies and paraphrases stay. The weights are the original's: attacks that train weights or read
+    layers refuse it, and rounding measures it with this decoding.
 
     Differs from the paper: n-grams are looked up in an exact trie, not in a Bloom filter, and γ is finite, so that
     log-probabilities stay numbers; the paper's method is γ → ∞.

@@ -14,7 +14,7 @@ from harness.analysis import damage, ranking, seeds
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
 from harness.contracts import Metric, exponential
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_points, point_name
-from harness.settings import ORIGINAL, RETRAINED, UNSEEN_ROWS, Level, Plan
+from harness.settings import ORIGINAL, RETRAINED, UNSEEN_ROWS, Level, Plan, Trial
 from harness.statistics import bootstrap, contrasts, protocol
 
 BAND = 1.5
@@ -61,9 +61,10 @@ def answer(results: Results, ranked: ranking.RankedTable) -> Answer:
     rows: list[dict[str, Any]] = []
     heads, log_prices = {}, {}
     for model, table in ranked.table.groupby("model", sort=False):
-        heads[str(model)] = _head(str(model), table, results, cost)
+        paid_in = None if ranked.recitations[str(model)].recites is False else cost  # Nothing to erase has no price.
+        heads[str(model)] = _head(str(model), table, results, paid_in)
         for level in results.plan.until:
-            level_rows, logs = _level_rows(str(model), level, table, results, cost, ranked.evidence)
+            level_rows, logs = _level_rows(str(model), level, table, results, paid_in, ranked.evidence)
             rows, log_prices[str(model), level.key] = rows + level_rows, logs
     return Answer(pd.DataFrame(rows, columns=list(COLUMNS)), heads, cost, log_prices, seeds.seconds_per_seed(results))
 
@@ -80,7 +81,7 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
     of_model = [trial.spec for trial in results.trials if trial.spec.table_model == model]
     texts = next(((spec.measured or spec.forget).rows for spec in of_model if spec.method not in UNSEEN_ROWS), 0)
     replicates = {trial.spec.model.id for trial in erasing}
-    head = {"texts": texts, "runs": _count_runs(filter(_ran, erasing)), "replicates": len(replicates), "levels": levels}
+    head = {"texts": texts, "runs": _count_runs(erasing), "replicates": len(replicates), "levels": levels}
     head |= {"recited": _mean(originals, "ma"), "unseen_ma": _mean(originals, "unseen_ma")}
     price = math.exp(np.mean(paid)) if paid else math.nan
     return head | {"retrained_ma": _mean(retrained, "ma"), "retrained_price": price}
@@ -99,8 +100,9 @@ def _level_rows(
     at_level = [trial for trial in results.trials if trial.spec.until and trial.spec.until.key == level.key]
     for variant, label in labels.items():
         walks = [trial for trial in at_level if (trial.spec.table_model, trial.spec.variant) == (model, variant)]
-        points[variant] = table[(table["variant"] == variant) & (table["until"] == level.key)]
-        measured = [point for trial in walks for point in trial.measured]
+        missed = {_run(trial.spec) for trial in walks if trial.walked and not trial.walked.reached}
+        measured = [point for trial in walks if _run(trial.spec) not in missed for point in trial.measured]
+        points[variant] = table[table["point_id"].isin([point.spec.point_id(point.strength) for point in measured])]
         rows[variant] = {"model": model, "level": level.key, "variant": variant, "label": label}
         studies = [study for study in results.studies if study.spec.trial.table_model == model]
         rows[variant] |= _walk(walks, measured, [study for study in studies if study.spec.trial.variant == variant])
@@ -134,20 +136,18 @@ def _place(row: Mapping[str, Any]) -> tuple[int, float]:
     return (2, 0.0) if not row["reached"] else (int(row["broken"] is True), price)
 
 
-def _ran(trial: TrialResults) -> bool:
-    return bool(trial.measured) or trial.walked is not None
-
-
 def _count_runs(trials: Iterable[TrialResults]) -> int:
-    runs = [(trial.spec.model.id, trial.spec.seed) for trial in trials]
-    replicates = {model for model, _ in runs}
-    return len(replicates if len(replicates) > 1 else set(runs))
+    return len({_run(each.spec) for each in trials if each.measured or (each.walked and not each.walked.reached)})
+
+
+def _run(spec: Trial) -> str | int:
+    """Return a trial's replicate if there are several, since seeds of one say nothing about others; else its seed."""
+    return spec.model.id if spec.replicate_of else spec.seed
 
 
 def values_by_run(values: pd.Series) -> bootstrap.Floats:
-    """Return a value for each replicate if there are several, since seeds of one say nothing about others."""
-    replicates = values.groupby(level=0, sort=False)
-    means: bootstrap.Floats = (replicates.mean() if replicates.ngroups > 1 else values).to_numpy()
+    """Return the mean of each run's seeds, from values by run and seed."""
+    means: bootstrap.Floats = values.groupby(level=0, sort=False).mean().to_numpy()
     return means
 
 
@@ -163,10 +163,7 @@ def _walk(
         settings.append(", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {texts[name]}" for name in texts))
     name = walks[0].spec.strength_name if walks else ""
     row: dict[str, Any] = {"gets_there": "yes" if measured else "no" if missed else "not run"}
-    row |= {
-        "reached": _count_runs(trial for trial in walks if trial.measured),
-        "runs": _count_runs(filter(_ran, walks)),
-    }
+    row |= {"reached": len({_run(point.spec) for point in measured}), "runs": _count_runs(walks)}
     strengths = seeds.strengths([float(point.strength or 0) for point in measured])
     row |= {"strength": f"{name} {strengths}" if measured else "", "setting": "; ".join(dict.fromkeys(settings))}
     row |= {"nearest": float(nearest.nearest["ma"]) if nearest else math.nan}
@@ -208,13 +205,15 @@ def _mean(rows: pd.DataFrame | None, name: str) -> float:
     return float(rows[name].mean()) if rows is not None and name in rows.columns and len(rows) else math.nan
 
 
-def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | None) -> dict[tuple[str, int], float]:
+def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | None) -> dict[tuple[Any, int], float]:
+    """Return the log prices by run and seed."""
     starts = seeds.match_originals(points, originals) if cost and len(points) else None
     if cost is None or starts is None:
         return {}
     with np.errstate(divide="ignore", invalid="ignore"):
         prices_R = np.log(points[cost.name].to_numpy()) - np.log(starts[cost.name].to_numpy())
-    runs = zip(points[REPLICATE], points["replicate_seed"], strict=True)
+    is_replicate = points["replicate_of"] != ""
+    runs = zip(points[REPLICATE].where(is_replicate, points["seed"]), points["replicate_seed"], strict=True)
     return {run: float(price) for run, price in zip(runs, prices_R, strict=True) if not math.isnan(price)}
 
 

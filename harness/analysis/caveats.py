@@ -79,6 +79,12 @@ def _rounded(perplexity: float) -> str:
     return f"{perplexity:,.1f}" if perplexity < 1000 else f"{perplexity:,.0f}".replace("inf", "∞")
 
 
+def unfinished_trials(results: Results) -> str:
+    """Return the number of trials that are missing or failed, as a sentence; '' if none."""
+    unfinished = len(results.statuses) - [*results.statuses.values()].count("done")
+    return f"Not finished: {unfinished} of {len(results.statuses)} trials." if unfinished else ""
+
+
 def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[HumanReading]) -> list[str]:
     """Return the limits of the numbers, as sentences."""
     sentences = []
@@ -86,9 +92,7 @@ def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[Hu
         if trial.failure:
             spec = trial.spec
             sentences.append(f"{spec.label} on {spec.model.id}, seed {spec.seed}, failed: {trial.failure.reason}")
-    if missing := list(results.statuses.values()).count("missing"):
-        sentences.append(f"Not finished: {missing} of {len(results.trials)} trials.")
-    sentences += results.plan.shared_texts
+    sentences += [*filter(None, [unfinished_trials(results)]), *results.plan.shared_texts]
     sentences += filter(None, [setting_changes.changed_code_sentence(results)])
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"

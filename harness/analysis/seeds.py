@@ -1,14 +1,14 @@
 """Repeats: the rows of a variant, and statistics over several seeds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
 from harness.errors import DataError
-from harness.records.results import PointResults, Results
+from harness.records.results import Results, TrialResults
 from harness.statistics.bootstrap import CONFIDENCE
 
 _WORST_FIRST = {"degenerate": 0, "gibberish": 1, "unknown": 2, "healthy": 3}
@@ -90,15 +90,15 @@ def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def work_seconds(points: Sequence[PointResults]) -> float:
-    """Return the seconds of erasing and measuring points, without repetitions; unrecorded ones count 0."""
-    erasing: dict[str, float] = {}
-    for point in points:
-        if point.made:  # Counted from the start of its trial.
-            trial_id = point.spec.trial_id
-            erasing[trial_id] = max(point.made.erase_seconds, erasing.get(trial_id, 0.0))
-    measuring = [measurement.seconds for point in points for measurement in point.measurements]
-    return math.fsum(erasing.values()) + sum(measuring)
+def work_seconds(trials: Iterable[TrialResults]) -> float:
+    """Return the seconds of erasing and measuring, without repetitions; unrecorded ones count 0."""
+    seconds = []
+    for trial in trials:
+        # Counted from the start of its trial.
+        made = max((point.made.erase_seconds for point in trial.measured if point.made), default=0.0)
+        seconds.append(trial.walked.seconds if trial.walked and trial.walked.seconds >= 0 else made)
+        seconds += [measurement.seconds for point in trial.measured for measurement in point.measurements]
+    return math.fsum(seconds)
 
 
 def strengths(values: Sequence[float]) -> str:
@@ -128,12 +128,13 @@ def seconds_per_seed(results: Results) -> float:
 
     Holdout rows are left out. NaN where a trial did not record its time, or runs are replicates, which others train.
     """
-    seed_points = [point for point in results.measured if not point.spec.is_unseen_row]
-    is_timed = all((point.made or point.spec.is_reference) and not point.spec.replicate_of for point in seed_points)
-    if not seed_points or not is_timed:
-        return math.nan
-    missed = [trial.walked.seconds for trial in results.trials if trial.walked and not trial.walked.reached]
+    trials = [trial for trial in results.trials if (trial.measured or trial.walked) and not trial.spec.is_unseen_row]
+    seeds = {trial.spec.seed for trial in trials if not trial.spec.is_reference}
+    for trial in trials:
+        is_timed = trial.walked is None or trial.walked.seconds >= 0
+        is_timed &= trial.spec.is_reference or all(point.made for point in trial.measured)
+        if trial.spec.replicate_of or not is_timed:
+            return math.nan
     studies = [study for study in results.studies if study.spec.per == "seed"]
     searching = [candidate.seconds for study in studies for candidate in study.candidates]
-    seconds = work_seconds(seed_points) + math.fsum([*missed, *searching])
-    return seconds / len({point.spec.seed for point in seed_points})
+    return (work_seconds(trials) + math.fsum(searching)) / len(seeds) if seeds else math.nan

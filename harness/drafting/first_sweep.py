@@ -338,9 +338,7 @@ def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:
     count, total = texts.forget.get("sequences", 0), len(texts.lengths)
     if 0 < count < total:
         tell(f"{given.texts} has {total:,} texts: {count} of them are used, drawn at random.")
-    utility = given_texts.named_source(given.texts, given.field)
-    utility |= {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}
-    parts = texts.settings() | {"utility": given_texts.flow(utility), "attacks": attacks}
+    parts = texts.settings() | {"attacks": attacks}
     parts |= {"question": printable(f"Does {given.model} recite {given.texts}?")}
     parts |= {"resources": _resources(cpus=os.cpu_count() or 1)}
     return fill_template("harness.drafting", "audit.yaml.j2", **parts)

@@ -262,6 +262,8 @@ def _reachable(spec: Trial, stop: Stopped | None, walked: Walked | None) -> tupl
     return (*strengths, stop.strength) if is_cut and stop.strength not in strengths else strengths
 
 
+MIN_ID = 4
+"""Fewest characters of an id that name a point: `cd` is a method."""
 NAMES_SHOWN = 8
 """Number of points that a message lists."""
 
@@ -277,7 +279,7 @@ def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResult
     """Return the points with a name or an id's beginning; several seeds, models and settings may share a name."""
 
     def is_called(point: PointResults) -> bool:
-        is_id = name != "" and point.spec.point_id(point.strength).startswith(name)
+        is_id = len(name) >= MIN_ID and point.spec.point_id(point.strength).startswith(name)
         at_strength = "" if point.strength is None else f"@{point.strength:g}"
         return is_id or name in (point.spec.variant, point_name(point), f"{point.spec.variant}{at_strength}")
 

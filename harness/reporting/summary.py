@@ -12,10 +12,11 @@ from rich.text import Text
 from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
+from harness.analysis.caveats import unfinished_trials
 from harness.base.messages import amount
 from harness.records.results import PointResults
 from harness.reporting.render import Column, markdown_escape, render
-from harness.settings import UNSEEN_ROWS, Level, Trial
+from harness.settings import REFERENCE_ROWS, UNSEEN_ROWS, Level, Trial
 from harness.statistics.protocol import MIN_RUNS
 
 OTHER_TEXTS = "it covers the choice of texts, not of the training run"
@@ -37,12 +38,14 @@ def caption(table: pd.DataFrame) -> str:
         sentences.append(f"Definition: {definition or 'not stated'}{meaning}.")
     for roles in sorted(set(table["judged_by_original"]) - {""}):
         sentences.append(f"Judge of {roles}: the original model itself.")
-    count = table.loc[~table["method"].isin(UNSEEN_ROWS), "seed"].nunique()
+    rows, erased = (table[~table["method"].isin(names)] for names in (UNSEEN_ROWS, REFERENCE_ROWS))
+    counts = (rows if erased.empty else erased).groupby(["model", "variant"])["seed"].nunique()
+    seeds = " to ".join(dict.fromkeys((str(counts.min()), str(counts.max()))))
     items = "the items (sequences, prompts, questions)"
     has_items = any(name.endswith("_low") for name in table.columns)
-    if count > 1:
-        over = f"{count} seeds" + (f" and {items}" if has_items else "")
-        sentences.append(f"Means over {count} seeds. Small: the 95 % interval, over {over}.")
+    if counts.max() > 1:
+        over = f"{seeds} seeds" + (f" and {items}" if has_items else "")
+        sentences.append(f"Means over {seeds} seeds. Small: the 95 % interval, over {over}.")
     elif has_items:
         sentences.append(f"Small: the 95 % interval over {items}: {OTHER_TEXTS}.")
     return " ".join(sentences)
@@ -88,7 +91,8 @@ def _what_was_seen(rows: pd.DataFrame, sound: pd.DataFrame, priced: pd.DataFrame
     if answer.cost is None or not len(priced):
         return f"{_names(sound['label'])} {'get' if len(sound) > 1 else 'gets'} to {at}, at an unknown price."
     first, paid = priced.iloc[0], [f"{row['label']} {times(row['price'])}" for row in priced.to_dict("records")[1:]]
-    only = "gets there" if len(rows) == 1 else "is the only sound method that gets there"
+    only = "is the only sound method that gets there" if len(sound) == 1 else "is the only one whose price is known"
+    only = "gets there" if len(rows) == 1 else only
     costs = ("costs least" if paid else only) + (" so far" if rows["gets_there"].eq("not run").any() else "")
     others = f"; {_names(paid, '; ')}" if paid else ""
     return f"At {at}, {first['label']} {costs}: {metrics.lower_title(answer.cost)} {times(first['price'])}{others}."
@@ -147,7 +151,9 @@ def recommended_point(model: str, analysis: Analysis) -> PointResults | None:
     rows = rows[(rows["reached"] > 0) & ~rows["broken"].eq(True) & rows["price"].notna()]
     rows = rows.assign(share=rows["reached"] / rows["runs"]).sort_values("share", ascending=False, kind="stable")
     measured = {point.spec.point_id(point.strength): point for point in analysis.results.measured}
-    points = [measured[ids[0]] for ids in rows["points"]]
+    table = analysis.ranked.table
+    flagged = {*table.loc[table["collapsed"].eq(True) | table["over_erased"].eq(True), "point_id"]}
+    points = [measured[point_id] for ids in rows["points"] for point_id in ids if point_id not in flagged]
     return next((point for point in points if not (point.made and point.made.is_pair)), None)
 
 
@@ -167,19 +173,15 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
         near = nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}"
         labels.append(f"{row['label']} ({part}{near})")
     sentences += [f"Not there: {_names(labels)}."] if labels else []
-    sentences.append(_what_is_unfinished(analysis))
-    sentences.append(damage.unmeasured_damage(analysis.ranked.table.query("model == @model")))
+    sentences.append(unfinished_trials(analysis.results))
+    unmeasured = damage.unmeasured_damage(analysis.ranked.table.query("model == @model"))
+    unknown = rows[(rows["reached"] > 0) & rows["broken"].isna()]["label"]
+    sentences.append(unmeasured or (f"Not known whether broken: {_names(unknown)}." if len(unknown) else ""))
     sentences += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):
         sentences.append("All seeds share one search, so no interval includes its luck.")
     return " ".join(filter(None, sentences)) or "Nothing was found: all methods get there and none is broken."
-
-
-def _what_is_unfinished(analysis: Analysis) -> str:
-    statuses = [*analysis.results.statuses.values()]
-    unfinished = len(statuses) - statuses.count("done")
-    return f"Not finished: {unfinished} of {len(statuses)} trials." if unfinished else ""
 
 
 def nearest_text(row: Mapping[Any, Any]) -> str:
@@ -204,7 +206,7 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
     faults += [f"Collapsed, so not ranked: {_names(collapsed)}."] if collapsed else []
     faults += [f"Over-erased, so not ranked: {_names(over)}."] if over else []
     faults += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
-    faults.append(_what_is_unfinished(analysis))
+    faults.append(unfinished_trials(analysis.results))
     finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")
     do = "To see each method's price where all erase equally, add to the sweep file:" if runs else ""

@@ -33,9 +33,16 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         """Do nothing: each model ties its own."""
 
     def forward(
-        self, input_ids: torch.Tensor, past_key_values: Cache | None = None, use_cache: bool = False, **inputs: Any
+        self,
+        input_ids: torch.Tensor,
+        past_key_values: Cache | None = None,
+        use_cache: bool = False,
+        position_ids: torch.Tensor | None = None,  # Named, so that `generate` makes them of a padded batch's mask.
+        **inputs: Any,
     ) -> CausalLMOutputWithPast:
         """Return the combined logits; a cache has the first model's layers, then the second's."""
+        if position_ids is not None:
+            inputs["position_ids"] = position_ids
         caches: list[Cache | None] = [None, None]
         if use_cache or past_key_values is not None:
             if not takes_cache(self):

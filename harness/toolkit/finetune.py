@@ -108,7 +108,8 @@ def train(
     _refuse_parts(task, loss, parts)
     training, select = task.training, parts.get("select")
     if "masks" in parts:
-        training = replace(training, learning_rate=parts["masks"].learning_rate)
+        # Random masks begin far above any limit of perplexity.
+        training = replace(training, learning_rate=parts["masks"].learning_rate, early_stop=None)
     baseline = task.validation_perplexity(model) if training.early_stop and epochs else float("nan")
     changed: set[str] = set()
     names: tuple[str, ...] | None = () if select else None
@@ -214,7 +215,7 @@ def _stop_reason(task: TrainingTask, model: Model, limit: float, baseline: float
     notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
     if not perplexity > limit * baseline:
         return None
-    found = f"validation perplexity {f'{perplexity:.4g}'.replace('inf', '∞')} after epoch {notes['epoch']}"
+    found = f"validation perplexity {f'{perplexity:.4g}'.replace('inf', '∞')}"
     return f"{found} is above {limit:g} times the original's {baseline:.4g}"
 
 

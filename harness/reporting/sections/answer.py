@@ -24,7 +24,10 @@ class TheAnswer(section.Section):
     """Prices of methods at each level."""
 
     title = "Who pays what"
-    lead = "Each method erases to the same level, and pays with the quality of its other text: ×1 is free."
+    lead = (
+        "Each method erases to the same level, and pays with the quality of its other text: ×1 is free. An interval is"
+        " of one method; a verdict allows for all of them."
+    )
     stems = ("answer",)
 
     def drawn(self, width: float, across: int) -> dict[str, Figure]:
@@ -70,7 +73,7 @@ def answer_figure(answer: Answer, plan: Plan, looks: style.Styles, width: float 
     if not frames or cost is None:
         return None
     figure, panels = style.new_panels(len(frames), width, 1, 0.3 * max(map(len, frames.values())) + 0.9)
-    runs = max(answer.heads[model]["runs"] for model in frames)
+    runs = min(answer.heads[model]["runs"] for model in frames)
     title = style.without_mathtext(f"{cost.title}, times the original's: lower is cheaper")
     for ax, (model, rows) in zip(panels, frames.items(), strict=True):
         _draw_prices(ax, rows, answer.heads[model], plan.compare.margin, looks)
@@ -99,7 +102,7 @@ def _draw_prices(ax: Axes, rows: pd.DataFrame, head: Mapping[str, Any], margin: 
     for y, row in enumerate(rows.to_dict("records")):
         price, low, high = row["price"], row["price_low"], row["price_high"]
         if math.isnan(price):
-            words = "not there" if row["gets_there"] == "no" else "not run"
+            words = {"no": "not there", "yes": "no price"}.get(row["gets_there"], "not run")
             ax.annotate(words, (0.02, y), xycoords=("axes fraction", "data"), **at)
             continue
         colour, marker = looks.get(row["variant"], (style.SOFT, "o"))

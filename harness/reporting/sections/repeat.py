@@ -97,7 +97,7 @@ def provenance(results: Results) -> dict[str, Any]:
                 builds.append(f"{attempt.versions['lethe']}{commit}")
     moments = sorted(moment for trial in results.trials for moment in trial.written)
     date = f"{parse_time(moments[-1]):%-d %B %Y}" if moments else ""
-    work, readings = seeds.work_seconds(results.measured), describe_readings(trial.spec for trial in results.trials)
+    work, readings = seeds.work_seconds(results.trials), describe_readings(trial.spec for trial in results.trials)
     parts: dict[str, Any] = {"date": date, "measured": _period(moments), "work": metrics.duration_text(work or None)}
     parts |= {"machines": _machines(results), "readings": readings, "lethe": ", ".join(dict.fromkeys(builds))}
     parts["sweep_command"] = f"lethe sweep {plan.sweep}.yaml{overrides}"

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from harness.commands.results import check_of_export, power_frame
 from harness.contracts import Checkpoint
 from harness.records import items, journal
 from harness.reporting.sections.answer import answer_figure
-from harness.reporting.summary import answer_markdown, cards
+from harness.reporting.summary import answer_markdown, cards, recommended_point
 from harness.settings import Compare, Level, Source
 
 ORIGINAL = {"ma": 0.95, "perplexity": 20.0, "mauve": 0.8, "unseen_ma": 0.3, "unseen_nll": 2.0}
@@ -187,6 +188,43 @@ def test_seeds_of_one_of_several_replicates_are_no_further_runs(analysed):
     row = rows_of(three).loc["b"]
     assert (row["verdict"], row["ratio_high"]) == ("dearer", pytest.approx(row["ratio"] * math.exp(half / 3**0.5)))
     assert power_frame(three.answer, "miniature-m", AT)["runs"].tolist() == [3]
+    first = analysed(seeds=3, replicates=3, a={"price": 1.0}, b={"price": [2.0, None, None, *[2.2] * 3, *[None] * 3]})
+    assert rows_of(first).loc["b", ["reached", "runs"]].tolist() == [1, 3], "a run is at the level if all its seeds are"
+    assert rows_of(first).loc["b", "price"] == pytest.approx(2.2)
+    begun = analysed(seeds=3, replicates=3, a={"price": [1.0, 1.1, 1.2] * 3, "waits": 3}, b={"waits": 3})
+    assert card_of(begun)["How sure"].startswith("One training run: a hint.")
+    assert math.isnan(rows_of(begun).loc["a", "price_low"])
+
+
+def test_a_model_that_recites_nothing_has_no_price(analysed):
+    analysis = analysed(seeds=3, holdout=0.95, a={"price": [1.0, 1.1, 1.2]}, b={"price": [3.0, 3.4, 3.6]})
+    assert rows_of(analysis)[["price", "ratio"]].isna().all(axis=None)
+    assert rows_of(analysis)["verdict"].tolist() == ["", ""]
+    assert answer_figure(analysis.answer, analysis.results.plan, {}) is None
+    assert list(card_of(analysis)) == ["Seen"]
+
+
+def test_what_reached_the_level_and_was_not_measured_there_is_no_miss(analysed):
+    analysis = analysed(seeds=2, a={"price": 1.3}, b={"price": 2.0})
+    trials = list(analysis.results.trials)
+    [unmeasured] = [trial for trial in trials if trial.spec.trial_id == "b-0-0"]
+    trials[trials.index(unmeasured)] = replace(unmeasured, points=(), status="failed")
+    rows = rows_of(Analysis(replace(analysis.results, trials=tuple(trials))))
+    assert rows.loc["b", ["gets_there", "reached", "runs"]].tolist() == ["yes", 1, 1]
+
+
+def test_what_is_not_known_is_not_denied(analysed):
+    unknown = analysed(seeds=3, a={"mauve": math.nan}, b={"mauve": math.nan, "price": 2.0})
+    assert card_of(unknown)["Wrong"] == "Not known whether broken: A, B."
+    unpriced = analysed(a={"price": 1.3}, b={"price": math.nan})
+    assert "A is the only one whose price is known: perplexity ×1.3." in card_of(unpriced)["Seen"]
+    [panel] = answer_figure(unpriced.answer, unpriced.results.plan, {}).axes
+    assert [text.get_text() for text in panel.texts] == ["×1.30", "no price"]
+
+
+def test_the_model_to_export_is_not_the_flagged_one_of_its_runs(analysed):
+    analysis = analysed(seeds=3, a={"price": 1.3, "over": [True, False, False]}, b={"price": 3.0})
+    assert recommended_point("miniature-m", analysis).spec.seed == 1
 
 
 def test_damage_is_told_against_the_originals_of_the_runs_that_got_there(analysed):
@@ -211,6 +249,8 @@ def test_a_run_more_takes_the_walks_that_missed_too(analysed):
         analysed(seeds=2, a={"price": 1.0}, **more).answer.seconds_per_run for more in ({}, {"b": {"miss": (0.9, 5)}})
     ]
     assert seconds[1] - seconds[0] == pytest.approx(100.0)
+    begun = analysed(seeds=2, a={"price": 1.0, "waits": 1}, b={"waits": 0})
+    assert begun.answer.seconds_per_run == pytest.approx(seconds[0], abs=5.0), "though one seed has only its original"
 
 
 def test_half_of_what_was_erased_comes_back_after_the_first_step_that_shows_it(analysed):

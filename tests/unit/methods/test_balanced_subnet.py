@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from harness.contracts import Training
+from harness.settings import replace
 from harness.toolkit import ascent, mean_nll, mlp_matrices
 from methods import balanced_subnet
 from methods.balanced_subnet import BalancedSubnet
@@ -35,6 +36,13 @@ def test_a_share_of_each_mlp_matrix_is_dropped_and_no_other_weight_changes(task)
             assert torch.equal(weight[weight != 0], before[name][weight != 0])
         else:
             assert torch.equal(weight, before[name])
+
+
+def test_masks_that_begin_as_noise_are_trained_to_the_end(task, monkeypatch):
+    strict, perplexities = replace(task, training=replace(task.training, early_stop=1.03)), iter(range(1, 99))
+    monkeypatch.setattr(strict, "validation_perplexity", lambda model: next(perplexities))
+    [erased] = BalancedSubnet(dropped=0.2, epochs=3).erase(strict)
+    assert (erased.notes["epoch"], erased.stop_reason) == (3, None)
 
 
 def test_it_drops_what_the_forget_set_needs_and_the_retain_set_does_not(task, monkeypatch):

@@ -104,6 +104,16 @@ def test_padding_is_no_text(texts):
     assert not torch.equal(blocked(padded).logits[:, 2:], alone)
 
 
+def test_padded_prompts_are_continued_as_they_are_alone(model, without):
+    prompts, options = random_texts(3, [3, 5]), {"do_sample": False, "max_new_tokens": 12, "pad_token_id": 0}
+    tokens_BT = torch.tensor([[0, 0, *prompts[0]], prompts[1]])
+    mask = torch.tensor([[0, 0, 1, 1, 1], [1] * 5])
+    together = without(3).generate(tokens_BT, attention_mask=mask, eos_token_id=None, **options)[:, 5:]
+    for row, prompt in enumerate(prompts):
+        alone = without(3).generate(torch.tensor([prompt]), eos_token_id=None, **options)[0, len(prompt) :]
+        assert torch.equal(together[row], alone)
+
+
 def test_n_grams_that_are_longer_than_all_texts_leave_the_original_to_the_last_bit(model, texts, without):
     rows = torch.tensor(random_texts(2, [40, 40]))
     assert torch.equal(without(31)(rows).logits, model(rows).logits)

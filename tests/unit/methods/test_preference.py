@@ -142,3 +142,7 @@ def test_an_alternative_is_another_text_of_the_same_prefix_and_length(make_recit
         assert longest_common_run(text[PREFIX:length], other[PREFIX:length]) == runs[row] < 3
     assert torch.equal(method.alternatives(original, task)[0].tokens_NT, beside.tokens_NT)
     assert not torch.equal(method.alternatives(original, replace(task, seed=1))[0].tokens_NT, beside.tokens_NT)
+    beside, runs = AltPO(longest_run=LENGTH, tries=20).alternatives(original, task)
+    for row, length in enumerate(forget.lengths_N.tolist()):
+        assert runs[row] < length - PREFIX, "no alternative is the text, however short"
+        assert not torch.equal(beside.tokens_NT[row], forget.tokens_NT[row])

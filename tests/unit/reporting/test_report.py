@@ -160,6 +160,6 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     words = visible((tmp_path / "report.html").read_text(encoding="utf-8"))
     names = "ranking.csv report.html table.csv table.md table.metrics.yaml table.tex tradeoff.pdf tradeoff.png"
     assert sorted(path.name for path in tmp_path.iterdir()) == names.split()
-    said = ("EMSO on miniature-m, seed 0, failed: the loss is NaN", "NaN at step 3", "Not finished: 1 of 2 trials.")
+    said = ("EMSO on miniature-m, seed 0, failed: the loss is NaN", "NaN at step 3", "Not finished: 2 of 2 trials.")
     assert [sentence for sentence in said if sentence not in words] == []
     assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
