@@ -64,7 +64,7 @@ class Sampled(Evaluator):
                     title = f"Extractable ({tries}, {chance:g}) of {tokens} tokens"
                     yield hayes(name=_extractable(tries, tokens, chance), title=title)
             log_p = partial(hayes, unit="nats", low=-math.inf, high=0.0)
-            yield log_p(name=f"log_p_at_{tokens}", title=f"Log-probability of {tokens} tokens")
+            yield log_p(name=f"log_p_at_{tokens}", title=f"Log-probability of {tokens} tokens, if ever sampled")
             yield hayes(name=f"outside_at_{tokens}", title=f"Never sampled, {tokens} tokens", better="higher")
 
     def refuses_texts(self, forget: TextsShape) -> str | None:

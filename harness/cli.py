@@ -146,6 +146,11 @@ def audit(
     if write_forget is not None:
         from harness.drafting.passages import write_recited
 
+        if unseen or sequences or original or attacks or report or results:
+            raise errors.DataError(
+                "--write-forget reads the whole corpus and measures nothing else: leave out --unseen, --sequences, "
+                "--original, --attacks, --report and --results, and audit the file that it writes."
+            )
         tell(write_recited(given, write_forget))
         return 0
     with run_audit(given, results, attacks=attacks, original=original) as analysis:

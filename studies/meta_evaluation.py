@@ -346,6 +346,8 @@ class Task(NamedTuple):
     """Names of those that measure again."""
     learning_rate: float
     artifacts: Path
+    codes: Mapping[str, str]
+    """Digest of the code that made each point."""
 
     def measurements(self, strength: Number | None) -> list[tuple[str, EvaluatorSpec, tuple[str, ...]]]:
         """Return a point's measurements: disturbance, evaluator, and the key of the kept numbers."""
@@ -371,8 +373,9 @@ def disturbed_tasks(results: Results, artifacts: Path, learning_rate: float) -> 
     by_trial: dict[str, list[PointResults]] = {}
     for point in (*retrained, *points):
         by_trial.setdefault(point.spec.trial_id, []).append(point)
+    codes = {point.made.point_id: point.made.code for point in points if point.made}
     return [
-        Task(group[0].spec, tuple(point.strength for point in group), tuple(names), learning_rate, artifacts)
+        Task(group[0].spec, tuple(point.strength for point in group), tuple(names), learning_rate, artifacts, codes)
         for group in by_trial.values()
     ]
 
@@ -390,7 +393,7 @@ def measure(task: Task) -> list[str]:
             if not (artifacts.root / ARRAYS / digest_of(list(key))).exists():
                 missing.setdefault(strength, {}).setdefault(kind, []).append((evaluator, key))
     strengths = [strength for strength in missing if strength is not None]
-    with closing(yield_models(task.spec, artifacts, strengths, _ignored)) as erasures:
+    with closing(yield_models(task.spec, artifacts, strengths, _ignored, task.codes)) as erasures:
         while missing and (erasure := next(erasures, None)) is not None:
             strength, model = None if task.spec.is_reference else erasure.erased.strength, erasure.erased.model.eval()
             for kind, measurements in missing.pop(strength, {}).items():

@@ -65,7 +65,7 @@ class Embedder:
         tokenizer = self._tokenizer if self._encoder is None else self._encoder.tokenizer
         longest = tokenizer.model_max_length if self._encoder is None else self._encoder.max_seq_length
         room = (longest or sys.maxsize) - tokenizer.num_special_tokens_to_add()
-        if len(text) <= room:  # A piece has at least one character.
+        if len(text.encode()) <= room:  # A piece has at least one byte.
             return [(text, len(text))]
         encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         starts = [start for start, _ in encoded["offset_mapping"]]

@@ -1,5 +1,6 @@
 """Sweep files for a model and texts: a commented first sweep, and an audit without methods."""
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,16 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness import plugins
+from harness.analysis import recitation
 from harness.analysis.analysis import Analysis
 from harness.analysis.damage import MAX_EXCESS
-from harness.analysis.recitation import TOKENS
 from harness.base.files import write_whole
 from harness.base.messages import amount, printable, tell
 from harness.contracts import Checkpoint, Method, Number
 from harness.data import sequences, sources
 from harness.drafting import given_texts, rate_probe
 from harness.errors import ConfigError, DataError, PluginError, TrialError
-from harness.execution import erasing, job, queue, tasks, trial
+from harness.execution import job, queue, tasks, trial
 from harness.miniature import FORGET_RECORDS
 from harness.models import loading, resolving
 from harness.planning import memory, plan, sweep_file
@@ -127,7 +128,7 @@ def write_sweep_file(
         if is_probed:
             recalls = measure_recalls(plan.plan_sweep(sweep_file.parse_sweep_file(content, out)).trials)
             tell(first_answer(recalls))
-            parts["levels"] = choose_levels(*(recalls[row].ma for row in (ORIGINAL, HOLDOUT) if row in recalls))
+            parts["levels"] = choose_levels(*(recalls[row].ma[0] for row in (ORIGINAL, HOLDOUT) if row in recalls))
             content, left_out = _planned_file(parts | _tried_rates(content, out, parts), out)
     write_whole(out, content, "the sweep file")
     notes = [f"Left out: {method}: {reason}" for method, reason in left_out.items()]
@@ -286,9 +287,9 @@ class Recall(NamedTuple):
     texts: int
     recited: int
     """Texts of which it puts each of 50 tokens first, or all to their end."""
-    ma: float
+    ma: recitation.Share
     nll: float
-    """Nats a token after the prefix."""
+    """Nats a token."""
 
 
 def measure_recalls(trials: Sequence[Trial], checkpoint: Checkpoint | None = None) -> dict[str, Recall]:
@@ -300,11 +301,11 @@ def measure_recalls(trials: Sequence[Trial], checkpoint: Checkpoint | None = Non
             texts = tasks.forget_set(spec)
             predicted_NT, nll_NT = scoring.score_tokens(model, texts)
             ma_N = scoring.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
-            needed_N = np.minimum(TOKENS, texts.lengths_N.numpy() - texts.prefix_tokens)
+            needed_N = np.minimum(recitation.TOKENS, texts.lengths_N.numpy() - texts.prefix_tokens)
             recited = int((scoring.recited_lengths(texts, predicted_NT) >= needed_N).sum())
-            nll_S = [nll_T[texts.prefix_tokens : length] for nll_T, length in zip(nll_NT, texts.lengths_N, strict=True)]
-            nll = float(np.concatenate(nll_S).mean())
-            recalls[spec.method] = Recall(len(texts), recited, float(np.nanmean(ma_N)), nll)
+            error = float(np.nanstd(ma_N, ddof=1)) / math.sqrt(len(ma_N)) if len(ma_N) > 1 else math.nan
+            ma = float(np.nanmean(ma_N)), error
+            recalls[spec.method] = Recall(len(texts), recited, ma, float(nll_NT.nanmean()))
     return recalls
 
 
@@ -313,23 +314,33 @@ def first_answer(recalls: Mapping[str, Recall]) -> str:
     clauses = []
     for row, recall in recalls.items():
         kind = "unseen texts" if row == HOLDOUT else "texts"
-        clauses.append(f"{recall.recited} of {recall.texts} {kind} (MA {recall.ma:.3f})")
-    return f"After one pass: the model recites {', and '.join(clauses)}, for {TOKENS} tokens or to their end."
+        clauses.append(f"{recall.recited} of {recall.texts} {kind} (MA {recall.ma[0]:.3f})")
+    return (
+        f"After one pass: the model recites {', and '.join(clauses)}, for {recitation.TOKENS} tokens or to their end."
+    )
 
 
 def compare_recalls(erased: Mapping[str, Recall], original: Mapping[str, Recall]) -> str:
     """Return sentences on the recitation that an erased model lost, and whether it lost texts that it never saw."""
-    ma, ma_before, unseen = erased[ORIGINAL].ma, original[ORIGINAL].ma, erased.get(HOLDOUT)
-    answer = f"Against the original: MA of the texts {ma_before:.2f} → {ma:.2f}"
+    own, before, unseen = erased[ORIGINAL], original[ORIGINAL], erased.get(HOLDOUT)
+    answer = (
+        f"Against the original: recited texts {before.recited} → {own.recited}, MA {before.ma[0]:.2f} → {own.ma[0]:.2f}"
+    )
     if unseen is None:
         return f"{answer}. Its loss of similar texts is not known: name unseen ones with --unseen FILE."
     rise = unseen.nll - original[HOLDOUT].nll
     answer += f", NLL of unseen texts {original[HOLDOUT].nll:.1f} → {unseen.nll:.1f}. "
-    if ma > unseen.ma + erasing.TOLERANCE:
-        answer += f"It still recites them more than unseen ones (MA {unseen.ma:.2f})"
+    is_there, was_there = is_recited(own, unseen), is_recited(before, original[HOLDOUT])
+    if is_there:
+        answer += f"It still recites them more than unseen ones (MA {unseen.ma[0]:.2f})"
     else:
-        answer += "It no longer recites them"
+        answer += "It no longer recites them" if was_there else "The original recites them no more than unseen ones"
     return f"{answer}; but it has also lost texts that it never saw." if rise > MAX_EXCESS else f"{answer}."
+
+
+def is_recited(texts: Recall, unseen: Recall) -> bool:
+    """Return whether a model recites texts more than unseen ones: in the mean, or word for word."""
+    return recitation.is_beyond(texts.ma, unseen.ma) or texts.recited / texts.texts > unseen.recited / unseen.texts
 
 
 def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:

@@ -53,7 +53,7 @@ def write_recited(given: Given, file: Path) -> str:
     loading.check_model(model)
     loading.check_tokenizer(model)
     length = min(given.sequence_tokens or PASSAGE_TOKENS, loading.positions(model))
-    prefix = given.prefix_tokens or length // 2
+    prefix = given.prefix_tokens or max(1, min(length // 2, length - MIN_TOKENS))
     passages = list(_passages(given, model, length, prefix))
     if not passages:
         least = f"{prefix + MIN_TOKENS} tokens (a prefix of {prefix}, and {MIN_TOKENS} that follow)"

@@ -235,7 +235,9 @@ class Trail:
         if not ahead or any("stop" in passed for passed, _ in self._passed):
             return
         if self._ahead is None:
-            folder = self._open.enter_context(self._artifacts.scratch_dir("walks", self._spec.trial_id))
+            # One name for all levels: after a kill any of them may be the first that is left.
+            erasure = files.digest_of([self._spec.model_dump(mode="json", exclude={"trial_id", "until", "levels"})])
+            folder = self._open.enter_context(self._artifacts.scratch_dir("walks", erasure))
             self._ahead = self._open.enter_context(closing(self._probed(self._first_pass(ahead, folder), 0.0)))
         for new in self._ahead:
             self._last = self.erasure

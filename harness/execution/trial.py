@@ -181,7 +181,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher, trail: erasing.Trail) 
     spec, journal = job.spec, folders.journal
     records = journal.read(spec.trial_id)
     evaluators = dict(trial_results(spec, records).remaining)
-    point_ids = {record.point_id for record in records if isinstance(record, Point)}
+    codes = {record.point_id: record.code for record in records if isinstance(record, Point)}
     node, hardware = job.node or socket.gethostname(), machine.hardware(has_gpu=spec.gpus > 0)
     facts: dict[str, Any] = {"versions": machine.versions(), "hardware": hardware, "commit": own_commit()}
     journal.append(Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node=node, **facts))
@@ -200,7 +200,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher, trail: erasing.Trail) 
             return
         evaluators = {walked.strength: evaluators[None]}
     strengths, start_time = [strength for strength in evaluators if strength is not None], time.perf_counter()
-    models = yield_models(spec, trial.artifacts, strengths, trial.progress)
+    models = yield_models(spec, trial.artifacts, strengths, trial.progress, codes)
     with closing(models if walk_erasure is None else (one for one in [walk_erasure])) as erasures:
         for erasure in erasures:
             erased = erasure.erased
@@ -210,7 +210,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher, trail: erasing.Trail) 
                 journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
                 evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
             if strength in evaluators:
-                trial.keep(erasure, strength, erase_seconds, is_new=spec.point_id(strength) not in point_ids)
+                trial.keep(erasure, strength, erase_seconds, is_new=spec.point_id(strength) not in codes)
                 if len(evaluators) == 1:
                     erasures.close()  # An optimiser's memory is free again.
                 with trail.memory.not_counting():
@@ -224,20 +224,35 @@ def run_trial(job: Job, folders: Folders, watch: Watcher, trail: erasing.Trail) 
 
 
 def yield_models(
-    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Progress
+    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Progress, codes: Mapping[str, str]
 ) -> Generator[erasing.Erasure, None, None]:
-    """Yield a trial's models: its reference, or stored ones if all are, else erased again."""
+    """Yield a trial's models: its reference, or stored ones of the journaled points if all are, else erased again.
+
+    `codes` has the digest of the code that made each journaled point. Other sweeps' models have no notes here.
+
+    Raises:
+        TrialError: Other code than the journaled points' would erase again.
+    """
     device = tasks.choose_device(spec)
     if spec.is_reference:
         yield erasing.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
-    folders = {strength: artifacts.find("erased", erased_key(spec.model_id(strength), code)) for strength in strengths}
-    if not strengths or None in folders.values():
+    folders = {}
+    for strength in strengths:
+        made = codes.get(spec.point_id(strength))
+        folder = artifacts.find("erased", erased_key(spec.model_id(strength), made)) if made else None
+        if made and made != code and folder is None:
+            raise TrialError(
+                f"the code of '{spec.method}' has changed since {spec.strength_name} {strength:g} was made, and its "
+                "model was not kept, so nothing can be added to its numbers. Raise the method's `version`."
+            )
+        if folder is not None:
+            folders[strength] = folder
+    if not folders or len(folders) < len(strengths):
         yield from erasing.erase(spec, artifacts, tuple(strengths), progress)
         return
     for strength, folder in folders.items():
-        assert folder is not None
         yield erasing.Erasure(ErasedModel(strength, adapters.load_erased(spec.model, folder).to(device)))
 
 

@@ -13,7 +13,7 @@ from harness.records.results import Results, read_results
 from harness.settings import Plan, Trial
 
 # Fields of a trial that are names, or compared as points.
-_NOT_COMPARED = {"trial_id", "sweep", "label", "strengths", "walk_to", "levels", "unseen"}
+_NOT_COMPARED = {"trial_id", "sweep", "label", "strengths", "levels", "unseen"}
 # Names of a location, which makes no difference where the digest is the same.
 _PLACES = ("path", "location", "tokenizer", "id")
 _OF_EVALUATOR = {"settings", "texts", "retrained", "precision", "judge_precision", "version"}
@@ -46,7 +46,7 @@ def find_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]
 
 
 # Settings that change an erased model.
-_IDENTITY = ("settings.", "training.", "model.", "engine.", "forget.", "retain.", "validation.")
+_IDENTITY = ("walk_to", "settings.", "training.", "model.", "engine.", "forget.", "retain.", "validation.")
 
 
 def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:

@@ -286,10 +286,13 @@ def copy_sweep(
 ) -> None:
     """Update a sweep's runs from its results, and end the sweep's run; repeated calls change nothing.
 
+    Runs of trials that are no longer in the results are deleted.
     Trials without records get no run. Files are attached if they exist; a report with plain samples never is.
     """
     with _open_copy(folder, results.plan) as copy:
         sweep = copy.write(results, point_tags)
+        for run in copy.runs.values():
+            copy.client.delete_run(run.info.run_id)
         for file in files:
             if file.exists() and not (file.suffix == ".html" and results.plan.samples == "plain"):
                 copy.client.log_artifact(sweep, str(file))
@@ -424,11 +427,12 @@ class _Copy:
     def write(self, results: Results, point_tags: PointTags) -> str:
         """Write the runs and the view of a sweep; return the id of the sweep's run."""
         plan = results.plan
-        if "sweep" not in self.runs:
+        run = self.runs.pop("sweep", None)
+        if run is None:
             tags = {**self.identity, "kind": "sweep", "mlflow.note.content": plan.question}
             started = min((milliseconds(at) for trial in results.trials for at in trial.written), default=None)
-            self.runs["sweep"] = self.client.create_run(self.experiment, started, tags, run_name=plan.sweep)
-        sweep = str(self.runs["sweep"].info.run_id)
+            run = self.client.create_run(self.experiment, started, tags, run_name=plan.sweep)
+        sweep = str(run.info.run_id)
         for trial in results.trials:
             if trial.is_begun:
                 points = [(point_run(trial, point), point) for point in trial.measured]
@@ -439,7 +443,7 @@ class _Copy:
                     table_tags = point_tags.get(content.key, {})
                     self.put(content, parent, {**erased_tags(point, self.root, table_tags), **table_tags})
         if results.measured:
-            for name, value in experiment_tags(results, self.runs["sweep"].info.start_time).items():
+            for name, value in experiment_tags(results, run.info.start_time).items():
                 self.client.set_experiment_tag(self.experiment, name, value)
         return sweep
 
@@ -447,12 +451,15 @@ class _Copy:
         """Write a run and return its id; an interrupted run, or one with other numbers or settings, is replaced."""
         from mlflow.entities import Metric, Param, RunTag
 
-        run, start = self.runs.get(content.key), content.started_ms
+        run, start = self.runs.pop(content.key, None), content.started_ms
         digest = digest_of([content.params, content.metrics, content.status, start, content.ended_ms])
         tags = {**self.identity, **content.tags, **more_tags, "mlflow.parentRunId": parent, "content": digest}
         if run and (run.data.tags.get("content"), run.info.status) == (digest, content.status):
             changed_tags = [RunTag(name, value) for name, value in tags.items() if run.data.tags.get(name) != value]
             self.client.log_batch(run.info.run_id, tags=changed_tags)
+            for name in run.data.tags:
+                if name not in tags and name.partition(".")[0] in ("export", "kept_in", "excess"):
+                    self.client.delete_tag(run.info.run_id, name)
             return str(run.info.run_id)
         if run:
             self.client.delete_run(run.info.run_id)

@@ -93,7 +93,8 @@ def _what_was_seen(rows: pd.DataFrame, sound: pd.DataFrame, priced: pd.DataFrame
     first, paid = priced.iloc[0], [f"{row['label']} {times(row['price'])}" for row in priced.to_dict("records")[1:]]
     only = "is the only sound method that gets there" if len(sound) == 1 else "is the only one whose price is known"
     only = "gets there" if len(rows) == 1 else only
-    costs = ("costs least" if paid else only) + (" so far" if rows["gets_there"].eq("not run").any() else "")
+    least = "costs least" if priced["reached"].eq(priced["runs"]).all() else "costs least in the runs that got there"
+    costs = (least if paid else only) + (" so far" if rows["gets_there"].eq("not run").any() else "")
     others = f"; {_names(paid, '; ')}" if paid else ""
     return f"At {at}, {first['label']} {costs}: {metrics.lower_title(answer.cost)} {times(first['price'])}{others}."
 

@@ -93,8 +93,10 @@ def test_the_audit_is_a_sweep_of_reference_rows(world, letters, tmp_path):
     assert [spec.forget.rows for spec in planned.trials] == [256, 5]
     assert {spec.forget.prefix_tokens for spec in planned.trials} == {56}, "half of 112 bytes"
     assert {spec.samples for spec in planned.trials} == {"redacted"}
+    assert {spec.validation.source for spec in planned.trials} == {"miniature"}, "no text of the forget set is general"
     fewer = given._replace(unseen=None, sequences=4, prefix_tokens=7)
-    [spec] = plan_sweep(parse_sweep_file(first_sweep.audit_file(fewer), tmp_path / "audit.yaml")).trials
+    spec, control = plan_sweep(parse_sweep_file(first_sweep.audit_file(fewer), tmp_path / "audit.yaml")).trials
+    assert control.method == "stand_in"
     assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("original", 4, 7)
 
 
@@ -193,19 +195,24 @@ def test_lengths_follow_from_short_texts(count, world, tmp_path):
     assert utility["prompts"] >= min(256, len(first) * 3 // 4)
 
 
-def recall(ma, nll):
-    return first_sweep.Recall(60, 0, ma, nll)
+def recall(ma, nll, recited=0):
+    return first_sweep.Recall(60, recited, (ma, 0.02), nll)
 
 
 def test_an_erased_model_is_compared_with_the_original_from_both_sides():
     original = {"original": recall(0.99, 0.1), "holdout": recall(0.3, 1.1)}
     lost = first_sweep.compare_recalls({"original": recall(0.3, 9.0), "holdout": recall(0.2, 17.8)}, original)
-    assert lost.startswith("Against the original: MA of the texts 0.99 → 0.30, NLL of unseen texts 1.1 → 17.8. ")
+    begin = "Against the original: recited texts 0 → 0, MA 0.99 → 0.30, NLL of unseen texts 1.1 → 17.8. "
+    assert lost.startswith(begin)
     assert lost.endswith(
         "It still recites them more than unseen ones (MA 0.20); but it has also lost texts that it never saw."
     )
     kept = first_sweep.compare_recalls({"original": recall(0.3, 1.3), "holdout": recall(0.3, 1.1)}, original)
     assert kept.endswith(" 1.1 → 1.1. It no longer recites them.")
+    few = {"original": recall(0.34, 1.3, recited=2), "holdout": recall(0.3, 1.1)}
+    assert first_sweep.compare_recalls(few, few).endswith("It still recites them more than unseen ones (MA 0.30).")
+    never = {"original": recall(0.34, 1.3), "holdout": recall(0.3, 1.1)}
+    assert first_sweep.compare_recalls(never, never).endswith("The original recites them no more than unseen ones.")
 
 
 def test_texts_that_are_recited_no_more_than_others_are_not_erased():

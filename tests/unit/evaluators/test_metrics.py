@@ -1,6 +1,7 @@
 """Metrics against hand-worked cases, and at their extremes."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -59,6 +60,14 @@ def test_texts_that_differ_behind_the_encoders_limit_differ():
     sizes = np.array([pieces]) - 2.0
     mean = (sizes @ embedder.encode(parts)) / sizes.sum()
     assert row_cosine(mean / np.linalg.norm(mean), whole[:1])[0] == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_limit_of_pieces_is_one_of_bytes_where_pieces_are(tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "model_max_length", 16)
+    encoder = SimpleNamespace(_encoder=None, _tokenizer=tokenizer)
+    assert "".join(text for text, _ in Embedder._windows(encoder, "приветмир кот")) == "приветмир кот"
+    assert [pieces for _, pieces in Embedder._windows(encoder, "приветмир кот")] == [16, 9]
+    assert Embedder._windows(encoder, "a plain text") == [("a plain text", 12)]
 
 
 TOO_SHORT = [

@@ -188,9 +188,12 @@ def test_each_walk_of_a_chain_finds_what_it_finds_separately_and_they_train_thei
             (each.walked, each.failure and each.failure.error, [one.numbers for one in each.measured]) for each in read
         ]
 
+    keys, scratch_dir = set(), Artifacts.scratch_dir
+    monkeypatch.setattr(Artifacts, "scratch_dir", lambda *about: keys.add(about[1:]) or scratch_dir(*about))
     separate = found("separate", [replace(each, then=None) for each in job.chain()])
     assert [bool(measured) for *_, measured in separate] == [at != 0.9999 for at in levels]
     assert all("MA 0.9999 is 1.000, and the original has" in error for _, error, measured in separate if not measured)
+    assert len(keys) == 1, "what a kill leaves is removed by any level"
     trained.clear()
     monkeypatch.setattr(f"{ERASING}.MAX_KEPT_BYTES", kept_bytes)
     assert found("together", [job]) == separate

@@ -71,6 +71,8 @@ def test_walked_rows_are_compared_at_their_level(measured, make_measurement):
     assert replaced_rows(plan(file, ["until={ma: [0.75, 0.5]}"]), journal) == {}
     rows = replaced_rows(plan(file, ["until={ma: [0.75]}", "training.learning_rate=3e-5"]), journal)
     assert [rows.keys(), *rows.values()] == [{RATE}, TRAINED]
+    further = replaced_rows(plan(file, ["until={ma: [0.75]}", "methods.gradient_ascent.epochs=[1,4]"]), journal)
+    assert further == {"walk_to: 2 there, 4 here": ["gradient_ascent"]}
 
 
 def test_the_sweep_asks_for_another_name_and_changes_nothing(measured, tmp_path, capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """A plugin that was edited under the same version is noticed before its old numbers are shown as if it were not."""
 
 import importlib
+import shutil
 import sys
 
 import pytest
@@ -89,3 +90,20 @@ def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
     monkeypatch.setattr(ASCENT, "version", 99)
     monkeypatch.setattr(EXTRACTION, "version", 99)
     assert sweep().results.trials[-1].spec.method_version == 99, "measured again under the next version"
+
+
+def test_a_stored_model_is_taken_where_the_journal_has_its_point_and_by_the_code_that_made_it(sweep, monkeypatch):
+    def made_and_numbers(*overrides, **options):
+        outcome = sweep(overrides=["keep_erased=all", *overrides], **options)
+        [point] = [point for point in outcome.results.measured if point.made and not point.spec.is_reference]
+        return point.made.notes, point.numbers
+
+    notes, numbers = made_and_numbers()
+    assert notes.keys() == made_and_numbers("name=other")[0].keys() != set(), "another sweep has its own record"
+    monkeypatch.setattr("harness.execution.trial.plugin_digest", lambda plugin: "edited")
+    with_more = "evaluators={extraction: {}, prefix_stress: {}}"
+    assert made_and_numbers("name=coded", with_more, keep=True)[1].items() > numbers.items()
+    shutil.rmtree(sweep.journal.folder.parents[1] / "artifacts" / "erased")
+    outcome = sweep(overrides=["evaluators={extraction: {}, sampled: {tokens: [5]}}"], keep=True)
+    [failed] = [trial for trial in outcome.results.trials if trial.failure]
+    assert "has changed since epochs 1 was made, and its model was not kept" in failed.failure.reason

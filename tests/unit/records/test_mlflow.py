@@ -137,6 +137,18 @@ def test_copying_again_changes_nothing_and_the_tables_tags_reach_points_and_thei
         assert tags["t1"]["mlflow.runColor"] == "#0072B2"
 
 
+def test_what_no_longer_holds_goes(folder, spec, results):
+    point = spec.point_id(2)
+    copy_sweep(folder, results(), {point: {"excess.ma_int4": "0.1", "ranked": "true"}})
+    MlflowClient(f"sqlite:///{folder.parent}/mlflow.db").set_tag(ids(folder)[point], "mine", "kept")
+    assert runs(folder)[point].data.tags["excess.ma_int4"] == "0.1"
+    copy_sweep(folder, results(), {point: {"ranked": "true"}})
+    assert (runs(folder)[point].data.tags["mine"], "excess.ma_int4" in runs(folder)[point].data.tags) == ("kept", False)
+    other = replace(spec, trial_id="t2")
+    copy_sweep(folder, results(other), {})
+    assert ids(folder).keys() == {"sweep", "t2", *(other.point_id(strength) for strength in (1, 2))}
+
+
 def test_other_numbers_and_runs_that_were_cut_off_are_replaced_and_points_follow(folder, spec, records, results):
     copy_sweep(folder, results(), {})
     once, client = ids(folder), MlflowClient(f"sqlite:///{folder.parent}/mlflow.db")
