@@ -254,7 +254,7 @@ def _print_rows(rows: pd.DataFrame) -> None:
         tell(f"and {len(rows) - MAX_ROWS:,} more: --csv FILE writes all of them.")
 
 
-EARLIER_DEVIATIONS = (0.10, 0.32)
+EARLIER_DEVIATIONS = (0.10, 0.45)
 """Range of the deviations of log prices over runs in earlier sweeps, for methods with fewer than three runs."""
 MORE = 2
 """Additional runs that are considered."""

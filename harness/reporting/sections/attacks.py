@@ -19,7 +19,7 @@ from harness.settings import ORIGINAL
 
 _BEYOND = (
     "Text that each attack recovers, less the text that it recovers from the retrained model, which never saw it. "
-    "Above 0 something is left. In brackets or small: the 95 % interval."
+    "Above 0 something is left. In the report, small: the 95 % interval."
 )
 _AS_MEASURED = (
     "Text that each attack recovers, as measured. There is no retrained model to compare with. Name one "
