@@ -28,7 +28,7 @@ STANDARD_ERRORS = 2.0
 """Standard errors that a difference must exceed."""
 CONTROLS = {RETRAINED: "the retrained model, which never saw it, does", HOLDOUT: "unseen texts of its kind"}
 CONTROLS |= {VALIDATION_ROW: "validation texts, which are of another kind"}
-NAME_A_HOLDOUT = "Name texts of the forget set's kind that the model never saw as data.holdout in the sweep file"
+NAME_A_HOLDOUT = "Name texts of the forget set's kind that the model never saw (data.holdout; audit: --unseen)"
 TOKENS = 50
 """Tokens of a continuation that must be recited word for word; a shorter one wholly.
 

@@ -152,7 +152,8 @@ def check_of_export(analysis: Analysis) -> list[str]:
         spec = point.spec
         sources = [spec.forget, *(each.spec.forget for each in results.trials if each.spec.method == HOLDOUT)]
         files = [os.path.relpath(source.path) for source in sources if source.path and source.source in FILE_SOURCES]
-        if spec.forget.source in FILE_SOURCES:
+        is_whole = not (spec.forget.sequences or spec.forget.start or spec.forget.where)
+        if spec.forget.source in FILE_SOURCES and is_whole:
             options = ["--unseen", files[1]] if len(files) > 1 else []
             options += ["--field", spec.forget.field] if spec.forget.field != "text" else []
             audit = ["lethe", "audit", summary.export_folder(spec), files[0], *options, "--original", spec.model.id]
@@ -273,8 +274,8 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
     frames = {model: power_frame(answer, model, plan.until[0], difference) for model in answer.heads if plan.until}
     if not any(map(len, frames.values())):
         raise DataError(
-            f"{folder} compares no two methods: that takes a level (until: {{ma: [0.75]}}) that two of them reached in "
-            "the same run. Give the sweep a level that is reached, or name another --reference."
+            f"{folder} compares no two methods: two must reach its first level (until: {{ma: [0.75]}}) in the same "
+            "run, and neither may be broken there. Give the sweep such a level, or name another --reference."
         )
     columns = [Column("runs", "Runs", "count"), Column("ratio", "Ratio", "ratio")]
     columns += [Column("deviation", "Deviation (log)", "number")]
@@ -305,7 +306,9 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
         items, is_guess = variances[name], math.isnan(one.deviation)
         low, high = EARLIER_DEVIATIONS if is_guess else protocol.deviation_bounds(one.deviation, one.runs - 1)
         log = one.difference if difference is None else math.log1p(difference)
-        powers = [f"{protocol.power(log, bound, one.runs + MORE, len(judged), items):.2f}" for bound in (high, low)]
+        powers = sorted(
+            f"{protocol.power(log, bound, one.runs + MORE, len(judged), items):.2f}" for bound in (high, low)
+        )
         counts = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
         run_counts = [f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in counts]
         label, ratio = rows.at[name, "label"], exponential(log)

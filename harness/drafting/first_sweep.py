@@ -119,11 +119,19 @@ def choose_sizes(model: Checkpoint) -> Sizes:
 
 
 def write_sweep_file(
-    given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
+    given: given_texts.Given,
+    name: str,
+    out: Path,
+    retain: str | None,
+    utility: str | None,
+    *,
+    is_probed: bool = False,
+    levels: Sequence[Number | str] = (),
 ) -> None:
     """Write a new sweep file, and tell the reason for each method that is left out."""
     with given_texts.faults_of_given(given):
         parts = _file_parts(given, name, out, retain, utility)
+        parts["levels"] = [*levels] or parts["levels"]
         content, left_out = _planned_file(parts, out)
         if is_probed:
             recalls = measure_recalls(plan.plan_sweep(sweep_file.parse_sweep_file(content, out)).trials)

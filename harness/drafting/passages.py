@@ -46,9 +46,14 @@ def write_recited(given: Given, file: Path) -> str:
     choice. Only the first of overlapping or nearly equal passages is taken.
 
     Raises:
-        DataError: The corpus has no passage that is long enough.
+        DataError: The corpus has no passage that is long enough, or a file exists.
         TrialError: The model recites none.
     """
+    rest = file.with_name(f"{file.stem}.others{file.suffix}")
+    if file.suffix != ".jsonl":
+        raise DataError(f"{file}: passages are written as JSON lines. Give a name that ends with .jsonl.")
+    if taken := [str(path) for path in (file, rest) if path.exists()]:
+        raise DataError(f"{taken[0]} exists, and is not overwritten: name another file, or remove it.")
     model = resolving.resolve_original(given.model, given.tokenizer)
     loading.check_model(model)
     loading.check_tokenizer(model)
@@ -66,7 +71,6 @@ def write_recited(given: Given, file: Path) -> str:
         raise TrialError(f"{given.model} recites none of {amount(len(passages), 'passage')} of {given.texts}: {most}.")
     touched = {(number, at + step) for number, at in (each.place for each in recited) for step in (-1, 0, 1)}
     others = _distinct([*recited, *(each for each in measured if each.place not in touched)])[len(recited) :]
-    rest = file.with_name(f"{file.stem}.others{file.suffix}")
     for path, group in ((file, recited), (rest, others)):
         lines = [{"text": each.text, "from": each.where, "recited_tokens": each.recited} for each in group]
         write_whole(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), "passages")

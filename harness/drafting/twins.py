@@ -12,7 +12,7 @@ import torch
 
 from harness.base.files import folder_whole, write_whole
 from harness.base.messages import tell
-from harness.contracts import Model, Sequences, Training
+from harness.contracts import Model, Number, Sequences, Training
 from harness.data import sequences
 from harness.drafting import first_sweep
 from harness.drafting.given_texts import Given, ReadTexts, named_source, read_given
@@ -21,7 +21,7 @@ from harness.execution.tasks import accuracy
 from harness.models import loading, resolving
 from harness.planning.machine import versions
 from harness.reporting.render import fill_template
-from harness.settings import Engine, Source, replace
+from harness.settings import RETRAINED, Engine, Source, replace
 from harness.toolkit import device, finetune
 from harness.toolkit.losses import Batch, mean_nll
 
@@ -64,8 +64,8 @@ def read_lessons(given: Given, retain: str, training: Training, max_epochs: int)
     return Lessons(texts, forget, retain_texts, replace(training, early_stop=None), max_epochs)
 
 
-def make_twins(lessons: Lessons, out: Path, seeds: Sequence[int]) -> tuple[dict[str, str], ...]:
-    """Return the sweep file's `models`, one a seed; folders that are there are kept.
+def make_twins(lessons: Lessons, out: Path, seeds: Sequence[int]) -> tuple[list[dict[str, str]], list[Number | str]]:
+    """Return the sweep file's `models`, one a seed, and levels above the twins'; folders that are there are kept.
 
     Both models of a seed take as many steps, and the same retain texts in the same order.
 
@@ -73,14 +73,15 @@ def make_twins(lessons: Lessons, out: Path, seeds: Sequence[int]) -> tuple[dict[
         TrialError: The model did not learn the texts.
         DataError: A folder was made with other settings.
     """
-    entries = []
+    entries, ma, ma_of_twins = [], [], []
     for seed in seeds:
         folders = {kind: out / f"seed-{seed}" / kind for kind in KINDS}
         taught = _made(lessons, folders["memorised"], "memorised", seed, lessons.max_epochs)
-        _made(lessons, folders["twin"], "twin", seed, taught["epochs"])
+        ma.append(taught["ma"])
+        ma_of_twins.append(_made(lessons, folders["twin"], "twin", seed, taught["epochs"])["ma"])
         entry = {"id": str(folders["memorised"]), "retrained": str(folders["twin"])}
         entries.append(entry | ({"replicate_of": out.name} if len(seeds) > 1 else {}))
-    return tuple(entries)
+    return entries, [*first_sweep.choose_levels(min(ma), max(ma_of_twins))[:-1], RETRAINED]
 
 
 def _made(lessons: Lessons, folder: Path, kind: str, seed: int, epochs: int) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _train(lessons: Lessons, model: Model, kind: str, seed: int, epochs: int) ->
         if kind == "memorised" and ma >= MIN_MA:
             break
     if kind == "memorised" and ma < MIN_MA:
-        remedy = f"Allow more (--epochs), or another rate (--learning-rate {lessons.training.learning_rate:g})"
+        remedy = f"Allow more (--epochs), or another rate than --learning-rate {lessons.training.learning_rate:g}"
         missed = f"MA is {ma:.3f} after {epochs} epochs, and {MIN_MA} are needed"
         raise TrialError(f"{lessons.texts.given.model} has not learnt {lessons.texts.given.texts}: {missed}. {remedy}.")
     return {"epochs": epoch.number, "steps": epoch.notes.get("total_steps", 0), "ma": round(ma, 4)}

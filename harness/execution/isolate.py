@@ -8,7 +8,7 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -25,22 +25,39 @@ from harness.base.messages import first_names
 Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
 """Marks of generated words: filled if the reference has the same word in the same place."""
+RUN_WORDS = 5
+"""Words in a row that a text shares with the forget set by more than phrasing."""
 MAX_LOG_LINES = 40
 _WITHHELD = "its message may quote the forget set; `report: {samples: plain}` keeps it."
 _GPU_IS_FULL = "its GPU's memory is full: lower training.micro_batch, or give each trial more of it (resources.gpus)."
 _OWN = f"{Path(errors.__file__).resolve().parent}/"
 
 
-def sample_for_report(sample: contracts.Sample, policy: Policy) -> dict[str, str]:
-    """Return the sample as plain data; `redacted` hides words of the forget set.
+def word_runs(texts: Iterable[str]) -> set[tuple[str, ...]]:
+    """Return all runs of `RUN_WORDS` words."""
+    runs = set()
+    for words in map(str.split, texts):
+        runs |= {tuple(words[start : start + RUN_WORDS]) for start in range(len(words) - RUN_WORDS + 1)}
+    return runs
+
+
+def sample_for_report(sample: contracts.Sample, policy: Policy, runs: Set[tuple[str, ...]]) -> dict[str, str]:
+    """Return the sample as plain data; `redacted` hides words of the forget set, and its `runs` in other texts.
 
     Example:
         >>> secret = contracts.Sample("forget", "Her name is", "Ann Lee of York", "Ann Lee of Bath")
-        >>> sample_for_report(secret, "redacted")["generated"]
+        >>> sample_for_report(secret, "redacted", set())["generated"]
         '■ ■ ■ □'
     """
-    if policy == "plain" or sample.kind != "forget":
+    if policy == "plain":
         return asdict(sample)
+    if sample.kind != "forget":
+        generated, hidden = sample.generated.split(), set[int]()
+        for start in range(len(generated)):
+            if tuple(generated[start : start + RUN_WORDS]) in runs:
+                hidden |= {*range(start, start + RUN_WORDS)}
+        shown = (RECITED if place in hidden else word for place, word in enumerate(generated))
+        return asdict(sample) | ({"generated": " ".join(shown)} if hidden else {})
     truth = sample.reference.split()
     words = zip_longest(sample.generated.split(), truth)
     marks = [RECITED if word == true_word else OTHER for word, true_word in words if word is not None]

@@ -62,6 +62,14 @@ def forget_set(spec: Trial) -> Sequences:
     return _texts_of(spec, loaders.get(spec.method, sequences.load_forget), spec.forget)
 
 
+def forget_runs(spec: Trial) -> set[tuple[str, ...]]:
+    """Return the runs of words of the forget set."""
+    texts = forget_set(spec)
+    rows = zip(texts.tokens_NT.tolist(), texts.lengths_N.tolist(), strict=True)
+    cut = [row[:length] for row, length in rows]
+    return isolate.word_runs(tokenizing.decoded(loading.load_tokenizer(spec.model), cut))
+
+
 def measured_set(spec: Trial) -> Sequences:
     """Return the texts that erasure is measured on: the forget set or the trial's half of it."""
     return forget_set(spec) if spec.measured is None else forget_set(replace(spec, forget=spec.measured))

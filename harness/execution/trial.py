@@ -341,7 +341,8 @@ class _RunningTrial:
                 notes["changed_choices"] = measured.changed_choices(spec.precision, tasks.measured_set(self.spec))
                 has_counted = True
             texts = tasks.measured_set(self.spec), tasks.utility_texts(self.spec)
-            samples = [isolate.sample_for_report(sample, self.spec.samples) for sample in evaluation.samples]
+            runs = tasks.forget_runs(self.spec) if evaluation.samples else set()
+            samples = [isolate.sample_for_report(sample, self.spec.samples, runs) for sample in evaluation.samples]
             self.journal.append_measurement(
                 Measurement(
                     **self._place(strength),

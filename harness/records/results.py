@@ -280,8 +280,9 @@ def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResult
 
     def is_called(point: PointResults) -> bool:
         is_id = len(name) >= MIN_ID and point.spec.point_id(point.strength).startswith(name)
-        at_strength = "" if point.strength is None else f"@{point.strength:g}"
-        return is_id or name in (point.spec.variant, point_name(point), f"{point.spec.variant}{at_strength}")
+        strengths = () if point.strength is None else (f"{point.strength:g}", f"{point.strength:.4g}")
+        names = (f"{point.spec.variant}@{strength}" for strength in strengths)
+        return is_id or name in (point.spec.variant, point_name(point), *names)
 
     return [point for point in measured if is_called(point)]
 

@@ -90,13 +90,16 @@ def _what_was_seen(rows: pd.DataFrame, sound: pd.DataFrame, priced: pd.DataFrame
         return f"Every method that gets to {at} is broken there."
     if answer.cost is None or not len(priced):
         return f"{_names(sound['label'])} {'get' if len(sound) > 1 else 'gets'} to {at}, at an unknown price."
-    first, paid = priced.iloc[0], [f"{row['label']} {times(row['price'])}" for row in priced.to_dict("records")[1:]]
+    prices = []
+    for row in priced.to_dict("records"):
+        part = f" in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
+        prices.append(f"{times(row['price'])}{part}")
+    first, paid = priced.iloc[0], [" ".join(pair) for pair in zip(priced["label"][1:], prices[1:], strict=True)]
     only = "is the only sound method that gets there" if len(sound) == 1 else "is the only one whose price is known"
     only = "gets there" if len(rows) == 1 else only
-    least = "costs least" if priced["reached"].eq(priced["runs"]).all() else "costs least in the runs that got there"
-    costs = (least if paid else only) + (" so far" if rows["gets_there"].eq("not run").any() else "")
+    costs = ("costs least" if paid else only) + (" so far" if rows["gets_there"].eq("not run").any() else "")
     others = f"; {_names(paid, '; ')}" if paid else ""
-    return f"At {at}, {first['label']} {costs}: {metrics.lower_title(answer.cost)} {times(first['price'])}{others}."
+    return f"At {at}, {first['label']} {costs}: {metrics.lower_title(answer.cost)} {prices[0]}{others}."
 
 
 def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: Analysis) -> str:

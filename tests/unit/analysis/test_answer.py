@@ -141,7 +141,7 @@ def test_a_run_that_missed_the_level_does_not_void_its_row_and_a_broken_row_is_c
     assert rows.loc["b", ["reached", "runs", "verdict"]].tolist() == [3, 4, "dearer"]
     assert rows.loc["b", "ratio"] == pytest.approx((3.0 * 3.7 * 3.9 / (1.0 * 1.2 * 1.3)) ** (1 / 3))
     assert "yes, in 3 of 4 runs" in answer_markdown(analysis)
-    assert "A costs least in the runs that got there: perplexity" in card_of(analysis)["Seen"]
+    assert card_of(analysis)["Seen"].endswith("A costs least: perplexity ×1.14; B ×3.51 in 3 of 4 runs.")
     assert "yes, 1 of 3 runs done (epochs 2)" in answer_markdown(analysed(seeds=3, a={"price": 1.0}, b={"waits": 1}))
 
 

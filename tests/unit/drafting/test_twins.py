@@ -39,7 +39,9 @@ def test_one_recites_the_texts_and_the_other_never_read_them(texts, tmp_path, ca
     )
     assert taught["ma"] >= 0.99 > 0.7 > twin["ma"]
     assert taught["steps"] == twin["steps"] == 2 * taught["epochs"]
-    found = plan(tmp_path / "a" / "sweep.yaml")
+    found = plan(file := tmp_path / "a" / "sweep.yaml")
+    assert found.until[-1].at == "retrained" and all(level.at > twin["ma"] for level in found.until[:-1])
+    file.write_text(edited := f"{file.read_text()}# mine\n")
     assert {spec.forget.sequence_tokens for spec in found.trials} == {32}, "as they were taught"
     assert {(spec.model.id, spec.variant) for spec in found.trials if spec.is_reference} == {
         ("a/seed-0/memorised", kind) for kind in ("original", "retrained", "holdout")
@@ -47,7 +49,7 @@ def test_one_recites_the_texts_and_the_other_never_read_them(texts, tmp_path, ca
     weights = tmp_path / "a" / "seed-0" / "twin" / "model.safetensors"
     before = weights.stat().st_mtime_ns
     assert twins("a") == 0
-    assert weights.stat().st_mtime_ns == before
+    assert (weights.stat().st_mtime_ns, file.read_text()) == (before, edited)
     assert "seed-0/twin is there: it is kept." in capsys.readouterr().out
     assert twins("b", forget="others.jsonl") == 0, "which it needs fewer or more epochs to learn"
     other = tmp_path / "b" / "seed-0" / "twin"

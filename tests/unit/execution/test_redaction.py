@@ -8,8 +8,9 @@ import torch
 
 from harness.analysis.analysis import Analysis
 from harness.base.files import digest_of
+from harness.contracts import Sample
 from harness.errors import DataError, TrialError
-from harness.execution.isolate import failure_for_report
+from harness.execution.isolate import failure_for_report, sample_for_report, word_runs
 from harness.execution.job import Folders, Job
 from harness.execution.queue import JobQueue
 from harness.execution.trial import run_inline
@@ -51,6 +52,16 @@ def left_by(specs, make_plan, folder):
     contents += [point_run(trial, point) for trial in results.trials for point in trial.measured]
     tags = [value for content in contents for value in (*content.tags.values(), *content.params.values())]
     return failures, left.decode(errors="replace"), "\n".join([*told, *tags])
+
+
+def test_a_general_continuation_shows_no_run_of_words_of_the_forget_set():
+    runs = word_runs(["my card was blocked while I was abroad", "too short"])
+    told = Sample("utility", "Once", "he said my card was blocked while he was abroad", "a card was here")
+    shown = sample_for_report(told, "redacted", runs)
+    assert shown["generated"] == "he said ■ ■ ■ ■ ■ he was abroad"
+    assert (shown["prompt"], shown["reference"]) == ("Once", "a card was here")
+    assert sample_for_report(told, "plain", runs)["generated"] == told.generated
+    assert sample_for_report(told, "redacted", set())["generated"] == told.generated
 
 
 def test_nothing_that_a_failing_plugin_says_is_recorded_but_where_it_said_it(make_plan, tmp_path):
