@@ -40,7 +40,8 @@ def test_one_recites_the_texts_and_the_other_never_read_them(texts, tmp_path, ca
     assert taught["ma"] >= 0.99 > 0.7 > twin["ma"]
     assert taught["steps"] == twin["steps"] == 2 * taught["epochs"]
     found = plan(file := tmp_path / "a" / "sweep.yaml")
-    assert found.until[-1].at == "retrained" and all(level.at > twin["ma"] for level in found.until[:-1])
+    assert found.until[-1].at == "retrained"
+    assert all(level.at > twin["ma"] for level in found.until[:-1])
     file.write_text(edited := f"{file.read_text()}# mine\n")
     assert {spec.forget.sequence_tokens for spec in found.trials} == {32}, "as they were taught"
     assert {(spec.model.id, spec.variant) for spec in found.trials if spec.is_reference} == {
