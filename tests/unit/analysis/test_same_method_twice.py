@@ -60,8 +60,8 @@ def test_simulated_methods_are_not_told_from_themselves(simulate_sweep, tmp_path
 
 
 def test_fewer_than_three_runs_say_nothing(simulate_sweep, tmp_path):
-    pages = [*simulated(simulate_sweep, tmp_path / "1", deviation=0.1, seeds=1, repetitions=2)]
-    pages += simulated(simulate_sweep, tmp_path / "2", deviation=0.1, seeds=2, repetitions=2)
+    pages = [*simulated(simulate_sweep, tmp_path / "1", deviation=0.1, seeds=1, repetitions=1)]
+    pages += simulated(simulate_sweep, tmp_path / "2", deviation=0.1, seeds=2, repetitions=1)
     assert {page["verdict"] for page in pages} == {""}
 
 
