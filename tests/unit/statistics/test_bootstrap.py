@@ -205,8 +205,7 @@ def test_a_mean_of_one_is_surer_of_more_items_and_no_surer_of_copies():
     assert interval(draws(copies))[0] == pytest.approx(of_16, abs=1e-9)
 
 
-@pytest.mark.parametrize("clusters", [5, 9, 10, 11, 20])
-@pytest.mark.parametrize("mean", [0.02, 0.98])
+@pytest.mark.parametrize(("clusters", "mean"), [(5, 0.02), (9, 0.98), (10, 0.02), (11, 0.98), (20, 0.02)])
 def test_a_mean_near_a_bound_is_covered_and_was_not_by_resampling(monkeypatch, mean, clusters):
     monkeypatch.setattr(bootstrap, "DRAWS", 1000)
     bootstrap._dirichlet.cache_clear()
