@@ -43,9 +43,10 @@ def recited(model, start, length, slips):
 
 @pytest.fixture(scope="module", params=["one", "pair"])
 def model(request, make_model):
+    one = make_model(1, layers=2)
     if request.param == "pair":
-        return PairModel(make_model(1), make_model(2), lambda z, memo: z - 0.5 * torch.relu(memo - z))
-    return make_model(1)
+        return PairModel(one, make_model(2, layers=2), lambda z, memo: z - 0.5 * torch.relu(memo - z))
+    return one
 
 
 @pytest.fixture(scope="module")
