@@ -2,13 +2,13 @@
 
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
+from harness.contracts import Training
 from harness.execution.ray import session
 from harness.execution.ray.session import forwarded_environment, trial_resources, trials_at_once, worker_resources
 from harness.execution.tasks import EvaluatingTask, JudgeCache
@@ -18,6 +18,7 @@ from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec
 from harness.toolkit import CausalJudge, computing_device
 from harness.toolkit.device import device_for, judging_on
+from harness.toolkit.finetune import engine_for
 
 ROOT = Path(__file__).parents[3]
 
@@ -102,25 +103,19 @@ def test_a_trial_and_its_workers_get_no_more_than_it_asks_for(spec):
     assert (worker_resources(spec).get("GPU", 0.0) > 0) is (spec.gpus > 0)
 
 
-LISTEN = """
-import sys
-import psutil, torch
-from harness.contracts import Training
-from harness.settings import DeepSpeed, Engine
-from harness.toolkit.finetune import engine_for
-from transformers import GPTNeoConfig, GPTNeoForCausalLM
-config = GPTNeoConfig(vocab_size=16, hidden_size=8, num_layers=2, num_heads=2, attention_types=[[["global"], 2]])
-model = GPTNeoForCausalLM(config)
-engine = engine_for(Engine(deepspeed=DeepSpeed(zero_stage=1)), model, Training())
-print(*sorted({each.laddr.ip for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"}))
-engine.close()
-"""
+def listening():
+    """Return the addresses and ports on which this process listens."""
+    connections = psutil.Process().net_connections("inet")
+    return {(each.laddr.ip, each.laddr.port) for each in connections if each.status == "LISTEN"}
 
 
-def test_deepspeed_alone_listens_on_this_machine_alone():
-    done = subprocess.run([sys.executable, "-c", LISTEN], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    assert set(done.stdout.splitlines()[-1].split()) <= {"127.0.0.1", "::1"}
+def test_deepspeed_alone_listens_on_this_machine_alone(make_model):
+    before = listening()
+    engine = engine_for(Engine(deepspeed=DeepSpeed(zero_stage=1)), make_model(layers=2, hidden=8, heads=2), Training())
+    opened = {address for address, _ in listening() - before}
+    engine.close()
+    assert opened
+    assert opened <= {"127.0.0.1", "::1"}
 
 
 def test_no_credential_reaches_a_cluster():
