@@ -1,6 +1,7 @@
 """Signals: each ends a sweep as Ctrl-C does, with a report of what is measured."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +31,10 @@ os.execv(sys.executable, sys.argv[1:])
 
 @pytest.mark.parametrize("signum", [signal.SIGHUP, *(pytest.param(one, marks=pytest.mark.soak) for one in (2, 15))])
 @pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.soak)])
-def test_a_sweep_that_is_interrupted_reports_what_it_has_and_tells_how_to_go_on(tmp_path, signum, executor):
+def test_a_sweep_that_is_interrupted_reports_what_it_has_and_tells_how_to_go_on(
+    tmp_path, signum, executor, mlflow_template
+):
+    shutil.copyfile(mlflow_template, tmp_path / "mlflow.db")
     (tmp_path / "tiny.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "harness.sweep", str(tmp_path / "tiny.yaml"), "--results", str(tmp_path)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

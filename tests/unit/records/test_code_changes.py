@@ -62,7 +62,7 @@ def test_code_is_what_decides_and_neither_comments_nor_other_files(digest, file,
 
 
 @pytest.fixture
-def sweep(tmp_path):
+def sweep(tmp_path, copied_mlflow_tables):
     """Return a runner of a sweep that is measured already."""
     (tmp_path / "coded.yaml").write_text(SWEEP)
 
