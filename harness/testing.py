@@ -13,6 +13,7 @@ The inherited tests run the plugin on the smallest miniature, through a trial's 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -76,6 +77,19 @@ def one_word_model() -> Model:
 def forget_nll(logits_NTV: torch.Tensor) -> torch.Tensor:
     """Return each forget sequence's mean NLL under these logits."""
     return token_nll(logits_NTV[:, :-1], tasks.forget_set(small_spec()).tokens_NT[:, 1:]).mean(dim=1)
+
+
+def forget_logits(model: Model) -> torch.Tensor:
+    """Return a model's logits on the forget set."""
+    with torch.inference_mode():
+        logits: torch.Tensor = model(input_ids=tasks.forget_set(small_spec()).tokens_NT).logits
+    return logits
+
+
+@lru_cache(maxsize=1)
+def original_logits(model: str) -> torch.Tensor:
+    """Return the original's logits on the forget set, which most tests of a class compare with."""
+    return forget_logits(loading.load_model(small_spec(model=model).model))
 
 
 class Conformance:
@@ -166,15 +180,9 @@ class MethodConformance(Conformance):
         quick = {"epochs": 1} if "epochs" in method.__dataclass_fields__ and method.strength.field != "epochs" else {}
         return METHODS.configure(name, {**quick, **self.settings, method.strength.field: strength})
 
-    def logits(self, model: Model) -> torch.Tensor:
-        """Return the model's logits on the forget set."""
-        with torch.inference_mode():
-            logits: torch.Tensor = model(input_ids=tasks.forget_set(small_spec()).tokens_NT).logits
-        return logits
-
     def only(self, method: type[Method], name: str, artifacts: Artifacts, strength: Number) -> torch.Tensor:
         """Return the logits after erasure at one strength."""
-        return self.logits(next(self.erase(method, name, artifacts, (strength,))).model)
+        return forget_logits(next(self.erase(method, name, artifacts, (strength,))).model)
 
     def test_it_introduces_itself(self, method: type[Method], name: str) -> None:
         """It declares label, source, version and strength."""
@@ -190,14 +198,14 @@ class MethodConformance(Conformance):
 
     def test_off_changes_nothing(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """At the off strength the logits are the original's, bit for bit."""
-        assert torch.equal(self.only(method, name, artifacts, method.strength.off), self.logits(self.original()))
+        assert torch.equal(self.only(method, name, artifacts, method.strength.off), original_logits(self.model))
 
     def test_on_changes_something(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """Other strengths move the logits, and none recites better."""
-        original = self.logits(self.original())
+        original = original_logits(self.model)
         weak = self.only(method, name, artifacts, self.dial(method)[0])
         stronger = next(self.erase(method, name, artifacts, self.dial(method)[1:]))
-        strong = self.logits(stronger.model)
+        strong = forget_logits(stronger.model)
         assert not torch.equal(weak, original)
         assert stronger.stop_reason or not torch.equal(weak, strong)
         for logits in (weak, strong):
@@ -211,7 +219,7 @@ class MethodConformance(Conformance):
         task = self.task(configured, artifacts, (strength,))
         task.training = replace(task.training, learning_rate=FIRST_STEP_RATE)
         erased = next(configured.erase(task)).model
-        self.assert_forgets(forget_nll(self.logits(self.original())), forget_nll(self.logits(erased)))
+        self.assert_forgets(forget_nll(original_logits(self.model)), forget_nll(forget_logits(erased)))
 
     def test_the_same_seed_gives_the_same_model(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """One seed gives bit-identical logits."""
@@ -224,7 +232,7 @@ class MethodConformance(Conformance):
             pytest.skip("the dial is not cumulative: each strength is a trial of its own")
         strengths = self.dial(method)
         alone = self.only(method, name, artifacts, strengths[0])
-        assert torch.equal(alone, self.logits(next(self.erase(method, name, artifacts, strengths)).model))
+        assert torch.equal(alone, forget_logits(next(self.erase(method, name, artifacts, strengths)).model))
 
     def test_a_stop_within_an_epoch_changes_no_later_point(
         self, method: type[Method], name: str, artifacts: Artifacts
@@ -235,9 +243,9 @@ class MethodConformance(Conformance):
         configured = self.configured(method, name, 1)
         task = self.task(configured, artifacts, (0.5, 1))
         task.training = replace(task.training, global_batch=max(1, task.training.global_batch // 2))
-        half, whole = (self.logits(erased.model) for erased in configured.erase(task))
+        half, whole = (forget_logits(erased.model) for erased in configured.erase(task))
         task.strengths = (1,)
-        [undivided] = (self.logits(erased.model) for erased in configured.erase(task))
+        [undivided] = (forget_logits(erased.model) for erased in configured.erase(task))
         assert torch.equal(whole, undivided)
         assert not torch.equal(half, whole)
 
