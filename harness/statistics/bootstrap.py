@@ -176,8 +176,9 @@ def _cluster_counts(clusters: int, items: str) -> NDArray[np.uint8]:
     # There may be 10,000 clusters.
     generator = np.random.default_rng([_SEED, int(digest_of(items), 16)])
     counts_DC = np.empty((DRAWS, clusters), dtype=np.uint8)
-    for counts_C in counts_DC:
-        counts_C[:] = np.bincount(generator.integers(clusters, size=clusters), minlength=clusters)
+    for part_DC in np.array_split(counts_DC, math.ceil(8 * counts_DC.size / _AT_ONCE)):
+        drawn_DC = generator.integers(clusters, size=part_DC.shape) + clusters * np.arange(len(part_DC))[:, None]
+        part_DC[:] = np.bincount(drawn_DC.ravel(), minlength=part_DC.size).reshape(part_DC.shape)
     counts_DC.setflags(write=False)
     return counts_DC
 
