@@ -7,8 +7,8 @@ from harness.testing import EvaluatorConformance
 
 QUICK = {
     "generation": {"mauve_seeds": 1},
-    "memorization": {"el_sequences": 4, "el_prefixes": 8},
-    "reasoning": {"limit": 24},
+    "memorization": {"el_sequences": 2, "el_prefixes": 4},
+    "reasoning": {"limit": 12},
     "relearning": {"steps": [2], "rates": [5e-4]},
 }
 """Settings with which the slow ones do less of the same."""
