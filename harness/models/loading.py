@@ -201,6 +201,7 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
     return model.eval()
 
 
+@lru_cache(maxsize=64)
 def vocabulary(checkpoint: Checkpoint) -> int:
     """Return the number of token ids in the configuration."""
     size = getattr(read_config(checkpoint), "vocab_size", None)
