@@ -33,7 +33,7 @@ class BalancedSubnet(contracts.Method):
     dropped: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.001, high=0.3)] = 0.01
     """Share of each matrix that becomes 0."""
     epochs: Annotated[PositiveCount, LogUniform(low=1, high=12)] = 5
-    """Passes over the forget set; they never stop early."""
+    """Passes over the forget set; masks begin as noise, so none stops early."""
     score_rate: Annotated[Positive, LogUniform(low=0.001, high=0.1)] = 0.01
     """AdamW's learning rate for the scores."""
 

@@ -65,9 +65,8 @@ def forget_set(spec: Trial) -> Sequences:
 def forget_runs(spec: Trial) -> set[tuple[str, ...]]:
     """Return the runs of words of the forget set."""
     texts = forget_set(spec)
-    rows = zip(texts.tokens_NT.tolist(), texts.lengths_N.tolist(), strict=True)
-    cut = [row[:length] for row, length in rows]
-    return isolate.word_runs(tokenizing.decoded(loading.load_tokenizer(spec.model), cut))
+    rows = [row_T[:length].tolist() for row_T, length in zip(texts.tokens_NT, texts.lengths_N, strict=True)]
+    return isolate.word_runs(tokenizing.decoded(loading.load_tokenizer(spec.model), rows))
 
 
 def measured_set(spec: Trial) -> Sequences:

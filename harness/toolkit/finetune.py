@@ -108,7 +108,6 @@ def train(
     _refuse_parts(task, loss, parts)
     training, select = task.training, parts.get("select")
     if "masks" in parts:
-        # Random masks begin far above any limit of perplexity.
         training = replace(training, learning_rate=parts["masks"].learning_rate, early_stop=None)
     baseline = task.validation_perplexity(model) if training.early_stop and epochs else float("nan")
     changed: set[str] = set()
