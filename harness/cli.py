@@ -218,16 +218,13 @@ def twins(
     training = Training(learning_rate=learning_rate, global_batch=batch, micro_batch=min(batch, 16))
     lessons = read_lessons(given, retain, training, epochs)
     entries, levels = make_twins(lessons, out, seed or [0])
-    taught = given._replace(
-        model=entries[0]["id"], tokenizer=None, models=tuple(entries), sequences=len(lessons.forget)
-    )
-    taught = taught._replace(
-        prefix_tokens=lessons.forget.prefix_tokens, sequence_tokens=lessons.forget.tokens_NT.shape[1]
-    )
+    texts, about = lessons.forget, dict[str, Any](models=tuple(entries), levels=tuple(levels), tokenizer=None)
+    about |= {"prefix_tokens": texts.prefix_tokens, "sequence_tokens": texts.tokens_NT.shape[1]}
+    taught = given._replace(model=entries[0]["id"], sequences=len(texts), **about)
     if (sweep_file := out / "sweep.yaml").exists():
         tell(f"{sweep_file} is there: it is kept.")
     else:
-        first_sweep.write_sweep_file(taught, usable_name(out.name), sweep_file, retain, utility, levels=levels)
+        first_sweep.write_sweep_file(taught, usable_name(out.name), sweep_file, retain, utility, is_probed=False)
 
 
 @verb(state="What is measured is kept: run the same command again to continue.", input_errors=(errors.ConfigError,))

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness import plugins
-from harness.analysis import recitation
 from harness.analysis.analysis import Analysis
 from harness.analysis.damage import MAX_EXCESS
+from harness.analysis.recitation import TOKENS, is_beyond
 from harness.base.files import write_whole
 from harness.base.messages import amount, printable, tell
 from harness.contracts import Checkpoint, Method, Number
@@ -119,24 +119,16 @@ def choose_sizes(model: Checkpoint) -> Sizes:
 
 
 def write_sweep_file(
-    given: given_texts.Given,
-    name: str,
-    out: Path,
-    retain: str | None,
-    utility: str | None,
-    *,
-    is_probed: bool = False,
-    levels: Sequence[Number | str] = (),
+    given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
 ) -> None:
     """Write a new sweep file, and tell the reason for each method that is left out."""
     with given_texts.faults_of_given(given):
         parts = _file_parts(given, name, out, retain, utility)
-        parts["levels"] = [*levels] or parts["levels"]
         content, left_out = _planned_file(parts, out)
         if is_probed:
             recalls = measure_recalls(plan.plan_sweep(sweep_file.parse_sweep_file(content, out)).trials)
             tell(first_answer(recalls))
-            parts["levels"] = choose_levels(*(recalls[row].ma[0] for row in (ORIGINAL, HOLDOUT) if row in recalls))
+            parts["levels"] = choose_levels(*(recalls[row].ma for row in (ORIGINAL, HOLDOUT) if row in recalls))
             content, left_out = _planned_file(parts | _tried_rates(content, out, parts), out)
     write_whole(out, content, "the sweep file")
     notes = [f"Left out: {method}: {reason}" for method, reason in left_out.items()]
@@ -183,7 +175,8 @@ def _file_parts(
     parts["question"] = printable(f"What does it cost {given.model} to forget {given.texts}?")
     parts |= {"file": printable(str(out)), "name": given_texts.flow(name), "about_texts": about_texts}
     parts |= {"is_embedded": is_embedded, "is_miniature": is_miniature, "has_own_texts": bool(retain and utility)}
-    parts["levels"] = [*LEVELS[:MAX_LEVELS], *[UNSEEN] * bool(parts["holdout"] or is_embedded)]
+    usual = [*LEVELS[:MAX_LEVELS], *[UNSEEN] * bool(parts["holdout"] or is_embedded)]
+    parts["levels"] = [*given.levels] or usual
     # The miniature's rates: docs/decisions/0003.
     parts |= {"learning_rate": "4.0e-5" if is_miniature else "1.0e-5", "rates": []}
     parts["about_rate"] = "the usual one, not tried on this model: `lethe init` tries some, unless --no-probe is given"
@@ -295,7 +288,9 @@ class Recall(NamedTuple):
     texts: int
     recited: int
     """Texts of which it puts each of 50 tokens first, or all to their end."""
-    ma: recitation.Share
+    ma: float
+    error: float
+    """Standard error of MA."""
     nll: float
     """Nats a token."""
 
@@ -309,11 +304,11 @@ def measure_recalls(trials: Sequence[Trial], checkpoint: Checkpoint | None = Non
             texts = tasks.forget_set(spec)
             predicted_NT, nll_NT = scoring.score_tokens(model, texts)
             ma_N = scoring.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
-            needed_N = np.minimum(recitation.TOKENS, texts.lengths_N.numpy() - texts.prefix_tokens)
+            needed_N = np.minimum(TOKENS, texts.lengths_N.numpy() - texts.prefix_tokens)
             recited = int((scoring.recited_lengths(texts, predicted_NT) >= needed_N).sum())
             error = float(np.nanstd(ma_N, ddof=1)) / math.sqrt(len(ma_N)) if len(ma_N) > 1 else math.nan
-            ma = float(np.nanmean(ma_N)), error
-            recalls[spec.method] = Recall(len(texts), recited, ma, float(nll_NT.nanmean()))
+            nll = float(nll_NT.nanmean())
+            recalls[spec.method] = Recall(len(texts), recited, float(np.nanmean(ma_N)), error, nll)
     return recalls
 
 
@@ -322,33 +317,31 @@ def first_answer(recalls: Mapping[str, Recall]) -> str:
     clauses = []
     for row, recall in recalls.items():
         kind = "unseen texts" if row == HOLDOUT else "texts"
-        clauses.append(f"{recall.recited} of {recall.texts} {kind} (MA {recall.ma[0]:.3f})")
-    return (
-        f"After one pass: the model recites {', and '.join(clauses)}, for {recitation.TOKENS} tokens or to their end."
-    )
+        clauses.append(f"{recall.recited} of {recall.texts} {kind} (MA {recall.ma:.3f})")
+    return f"After one pass: the model recites {', and '.join(clauses)}, for {TOKENS} tokens or to their end."
 
 
 def compare_recalls(erased: Mapping[str, Recall], original: Mapping[str, Recall]) -> str:
     """Return sentences on the recitation that an erased model lost, and whether it lost texts that it never saw."""
     own, before, unseen = erased[ORIGINAL], original[ORIGINAL], erased.get(HOLDOUT)
-    answer = (
-        f"Against the original: recited texts {before.recited} → {own.recited}, MA {before.ma[0]:.2f} → {own.ma[0]:.2f}"
-    )
+    answer = f"Against the original: recited texts {before.recited} → {own.recited}, MA {before.ma:.2f} → {own.ma:.2f}"
     if unseen is None:
         return f"{answer}. Its loss of similar texts is not known: name unseen ones with --unseen FILE."
     rise = unseen.nll - original[HOLDOUT].nll
     answer += f", NLL of unseen texts {original[HOLDOUT].nll:.1f} → {unseen.nll:.1f}. "
-    is_there, was_there = is_recited(own, unseen), is_recited(before, original[HOLDOUT])
-    if is_there:
-        answer += f"It still recites them more than unseen ones (MA {unseen.ma[0]:.2f})"
+    if is_recited(own, unseen):
+        answer += f"It still recites them more than unseen ones (MA {unseen.ma:.2f})"
+    elif is_recited(before, original[HOLDOUT]):
+        answer += "It no longer recites them"
     else:
-        answer += "It no longer recites them" if was_there else "The original recites them no more than unseen ones"
+        answer += "The original recites them no more than unseen ones"
     return f"{answer}; but it has also lost texts that it never saw." if rise > MAX_EXCESS else f"{answer}."
 
 
 def is_recited(texts: Recall, unseen: Recall) -> bool:
     """Return whether a model recites texts more than unseen ones: in the mean, or word for word."""
-    return recitation.is_beyond(texts.ma, unseen.ma) or texts.recited / texts.texts > unseen.recited / unseen.texts
+    ma, unseen_ma = (texts.ma, texts.error), (unseen.ma, unseen.error)
+    return is_beyond(ma, unseen_ma) or texts.recited / texts.texts > unseen.recited / unseen.texts
 
 
 def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from harness.base.files import parse_path, quote_text
-from harness.contracts import Checkpoint
+from harness.contracts import Checkpoint, Number
 from harness.data import rows, sources
 from harness.errors import ConfigError, DataError, ModelError
 from harness.miniature import read_manifest
@@ -48,6 +48,7 @@ class Given(NamedTuple):
     sequences: int | None = None
     models: tuple[Mapping[str, str], ...] = ()
     """Entries of a sweep file in place of `model`."""
+    levels: tuple[Number | str, ...] = ()
 
 
 class ReadTexts(NamedTuple):

@@ -196,7 +196,7 @@ def test_lengths_follow_from_short_texts(count, world, tmp_path):
 
 
 def recall(ma, nll, recited=0):
-    return first_sweep.Recall(60, recited, (ma, 0.02), nll)
+    return first_sweep.Recall(60, recited, ma, 0.02, nll)
 
 
 def test_an_erased_model_is_compared_with_the_original_from_both_sides():
