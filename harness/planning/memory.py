@@ -182,13 +182,10 @@ def row_of(spec: Trial) -> Row:
     return spec.variant, spec.model.digest
 
 
-def memory_needs(trials: Iterable[Trial]) -> dict[Row, int | None]:
+def memory_needs(trials: Sequence[Trial]) -> dict[Row, int | None]:
     """Return the need of each row."""
-    needs: dict[Row, int | None] = {}
-    for spec in trials:
-        if row_of(spec) not in needs:
-            needs[row_of(spec)] = memory_need(spec)
-    return needs
+    firsts = {row_of(spec): spec for spec in reversed(trials)}
+    return {row: memory_need(spec) for row, spec in firsts.items()}
 
 
 def memory_need(spec: Trial) -> int | None:

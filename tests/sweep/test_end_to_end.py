@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from harness import load_results, run_sweep
+from harness.cli import main
 from harness.errors import DataError
 from harness.records.journal import Journal, Measurement, Stopped
-from harness.sweep import main
 
 ROOT = Path(__file__).parents[2]
 SWEEP = """# Does a very small sweep run from end to end?
@@ -36,7 +36,7 @@ NUMBERS = ["variant", "strength", "seed", "el_3", "ma", "ss", "exact_match"]
 
 
 def run(file, results, *arguments):
-    return main([str(file), "--executor", "inline", "--results", str(results), *arguments])
+    return main(["sweep", str(file), "--executor", "inline", "--results", str(results), *arguments])
 
 
 def table(results):

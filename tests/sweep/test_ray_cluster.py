@@ -14,8 +14,8 @@ import time
 import pandas as pd
 import pytest
 
+from harness.cli import main
 from harness.records.journal import Journal, Measurement, Started
-from harness.sweep import main
 
 CLUSTER = """
 import sys
@@ -115,6 +115,7 @@ def test_the_trial_of_a_lost_node_is_tried_once_more_elsewhere(tmp_path, cluster
     shown = (tmp_path / "r" / "cluster" / "report.html").read_text()
     assert re.search(r"<td[^>]*>\S+ \(127\.0\.0\.3\), then \S+ \(127\.0\.0\.2\)<", shown)
     assert "Ran on" in shown
-    assert main([str(tmp_path / "cluster.yaml"), "--executor", "inline", "--results", str(tmp_path / "inline")]) == 0
+    arguments = ["--executor", "inline", "--results", str(tmp_path / "inline")]
+    assert main(["sweep", str(tmp_path / "cluster.yaml"), *arguments]) == 0
     tables = [pd.read_csv(tmp_path / where / "cluster" / "table.csv").drop(columns=COSTS) for where in ("r", "inline")]
     pd.testing.assert_frame_equal(*tables, check_exact=True)

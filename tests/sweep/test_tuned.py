@@ -10,10 +10,10 @@ import pytest
 
 from harness import load_results
 from harness.analysis.analysis import Analysis
+from harness.cli import main
 from harness.execution import erasing
 from harness.records.journal import Candidate, Journal
 from harness.settings import UNSEEN_ROWS, replace
-from harness.sweep import main
 
 SWEEP = """# Which of the two erases at the least cost, each at its best settings?
 name: tuned
@@ -39,7 +39,7 @@ evaluators:
 
 def run(file, results, *changes):
     arguments = [part for change in changes for part in ("--set", change)]
-    return main([str(file), "--executor", "inline", "--results", str(results), *arguments])
+    return main(["sweep", str(file), "--executor", "inline", "--results", str(results), *arguments])
 
 
 def tried(results):
@@ -146,7 +146,8 @@ def test_more_trials_run_the_further_ones_alone_and_fewer_leave_them_out(undistu
     assert run(sweep_file, tmp_path, "tune.budget={trials: 4}") == 0
     assert tried(tmp_path) == more, "nothing is taken from the journal"
     pd.testing.assert_frame_equal(numbers(tmp_path), numbers(undisturbed))
-    assert main([str(sweep_file), "--plan", "--results", str(tmp_path), "--set", "tune.budget={trials: 6}"]) == 0
+    arguments = ["--plan", "--results", str(tmp_path), "--set", "tune.budget={trials: 6}"]
+    assert main(["sweep", str(sweep_file), *arguments]) == 0
     told = capsys.readouterr().out
     assert re.search(r"5 done, at most 1 to\b.*\s+do\b", told), "in one cell, which goes on in the next line"
     assert "5 trials: 5 done" in " ".join(told.split()), "what will be chosen is not known yet"

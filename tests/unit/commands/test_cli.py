@@ -1,10 +1,12 @@
 """The command: its verbs, exit codes and sentences, and no import before it is needed."""
 
 import re
+import runpy
+import sys
 
 import pytest
 
-from harness import running, sweep
+from harness import running
 from harness.cli import main as lethe
 from harness.errors import ConfigError, DataError, ExecutorError, StorageError
 
@@ -42,13 +44,15 @@ def test_the_help_lists_the_verbs_and_a_wrong_one_gets_the_nearest(capsys):
     assert "--plan" in capsys.readouterr().err
 
 
-def test_the_module_is_the_verb_and_a_plan_does_nothing(file, tmp_path, capsys):
+def test_the_module_is_the_verb_and_a_plan_does_nothing(file, tmp_path, monkeypatch, capsys):
     arguments = [str(file), "--plan", "--results", str(tmp_path / "results")]
     assert lethe(["sweep", *arguments]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("doors: What is asked?")
     assert "3 trials: 3 missing." in printed
-    assert sweep.main(arguments) == 0
+    monkeypatch.setattr(sys, "argv", ["sweep", *arguments])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_module("harness.sweep", run_name="__main__")
     assert capsys.readouterr().out == printed
     assert not (tmp_path / "results").exists()
 

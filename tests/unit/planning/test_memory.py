@@ -7,6 +7,7 @@ import pytest
 from torch import nn
 from transformers import GPTNeoConfig
 
+from harness.cli import main
 from harness.contracts import Checkpoint, ErasedModel
 from harness.execution.tasks import ErasingTask, build_memorized
 from harness.planning import memory
@@ -16,7 +17,6 @@ from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.settings import DeepSpeed, Engine, LoRA, replace
-from harness.sweep import main
 
 SWEEP = """
 models: [miniature-m]
@@ -184,13 +184,13 @@ def test_what_a_machine_has_not_is_said(specs):
 def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path, monkeypatch, capsys):
     specs()
     command = [str(tmp_path / "sizes.yaml"), "--results", str(tmp_path / "results"), "--only", "method=gradient_ascent"]
-    assert main([*command, "--plan"]) == 0
+    assert main(["sweep", *command, "--plan"]) == 0
     assert "Every trial fits: its model takes less than a twentieth of its memory." in capsys.readouterr().out
     small = Machine(cpus=1, memory=PROCESS_BYTES + 10_000_000, gpus=0, gpu_memory=0)
     for room in ("planning.memory", "reporting.plan"):
         monkeypatch.setattr(f"harness.{room}.this_machine", lambda: small)
     for arguments in ([*command, "--plan"], command):
-        assert main(arguments) == 2
+        assert main(["sweep", *arguments]) == 2
         printed = capsys.readouterr()
         assert re.search(r"gradient_ascent on miniature-m +needs [\d.]+ MB, and has", printed.err)
         assert "--plan" not in arguments or re.search(r"gradient_ascent +miniature-m +[\d.]+ MB +10\.0 MB", printed.out)
