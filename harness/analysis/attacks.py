@@ -21,7 +21,6 @@ COLUMNS = (
 )  # fmt: skip
 NOT_IN_CSV = ["label", "value_low", "value_high", "p", "over_erased", "point_ids"]
 ONE_RUN = "That is so of one training run: another seed's numbers are not known."
-_REFERENCES = (ORIGINAL, RETRAINED)
 
 
 def attack_metrics(info: MetricInfo) -> list[Metric]:
@@ -111,7 +110,7 @@ def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd
     for model, rows in table.groupby("model", sort=False):
         by_target = points_by_target(rows) or {"": rows[rows["ranked"]]}
         target, rows_at_target = list(by_target.items())[-1]
-        ids = [*rows.loc[rows["method"].isin(_REFERENCES), "point_id"], *rows_at_target["point_id"]]
+        ids = [*rows.loc[rows["method"].isin((ORIGINAL, RETRAINED)), "point_id"], *rows_at_target["point_id"]]
         places |= dict.fromkeys(ids, (str(model), target_text(target, info)))
     curves = []
     for point in results.measured:

@@ -176,9 +176,4 @@ def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evide
 
 def split_rows(values: bootstrap.ItemValues, first: int) -> tuple[bootstrap.ItemValues, bootstrap.ItemValues]:
     """Return the values of the first replicates, and of the others."""
-    parts = []
-    for part in (slice(None, first), slice(first, None)):
-        models_R = None if values.models_R is None else values.models_R[part]
-        values_RN, weights_RN = values.values_RN[part], values.weights_RN[part]
-        parts.append(replace(values, values_RN=values_RN, weights_RN=weights_RN, models_R=models_R))
-    return parts[0], parts[1]
+    return values.part(slice(None, first)), values.part(slice(first, None))

@@ -271,8 +271,7 @@ def group_ranks(scores_RM: Floats) -> Floats:
     """
     if not scores_RM.shape[-1]:
         return np.full(scores_RM.shape[:-1], np.nan)
-    whole_R1 = ~np.isnan(scores_RM).any(axis=-1, keepdims=True)
-    kept_RM = np.where(whole_R1, scores_RM, np.nan)
+    kept_RM = np.where(np.isnan(scores_RM).any(axis=-1, keepdims=True), np.nan, scores_RM)
     return competition_ranks(competition_ranks(kept_RM.swapaxes(-1, -2)).mean(axis=-2))
 
 

@@ -146,8 +146,7 @@ def recitations(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None
     for model, rows in table.groupby("model", sort=False):
         by_model[str(model)] = Recitation(None)
         if metrics:
-            recited = recited_texts(rows, info, evidence)
-            by_model[str(model)] = _recitation(rows, metrics, recited, evidence.text_names)
+            by_model[str(model)] = _recitation(rows, metrics, recited_texts(rows, info, evidence), evidence.text_names)
     return by_model
 
 

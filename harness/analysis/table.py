@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
 
 from harness.analysis.damage import flag, over_erased
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
@@ -165,7 +164,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     parsers |= dict.fromkeys(_FLAGS, (_TRUTHS.__getitem__, "true or false"))
     for name in frame.columns.intersection(list(parsers)):
         frame[name] = _parsed_column(path, frame[name], *parsers[name])
-    return _typed(split_lists(_filled(frame, path.stem)), numbers), info
+    return _typed(_filled(frame, path.stem), numbers), info
 
 
 def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], expectation: str) -> pd.Series:
@@ -189,6 +188,7 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
     own = [name for name in frame.columns if name not in defaults]
     filled = pd.DataFrame(defaults, index=frame.index)
     filled[frame.columns] = frame
+    filled[_LIST] = filled[_LIST].map(lambda text: tuple(filter(None, text.split(_BETWEEN))))
     return filled[[*LEADING, *own, *TRAILING]]
 
 
@@ -210,23 +210,9 @@ def joined_lists(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{_LIST: table[_LIST].map(_BETWEEN.join)}) if _LIST in table else table
 
 
-def split_lists(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with joined names as tuples again."""
-    if _LIST not in table:
-        return table
-    return table.assign(**{_LIST: table[_LIST].map(lambda text: tuple(filter(None, text.split(_BETWEEN))))})
-
-
 def csv_text(table: pd.DataFrame) -> str:
     """Return a table as CSV: full precision, `true` and `false`, empty cells for missing values."""
-    table = joined_lists(table)
-    columns = {}
-    for name in table.columns:
-        values = [*table[name]]
-        if name in _TRUTH_COLUMNS:
-            values = [{True: "true", False: "false"}.get(value, "") for value in values]
-        is_text = not (is_numeric_dtype(table[name]) or str(name).startswith("rank_"))  # A rank is `=2` in a tie.
-        if name in _TRUTH_COLUMNS or is_text:
-            # As objects: a column of another type would write 7 as 7.0 next to an empty cell.
-            columns[name] = pd.Series(values, dtype=object, index=table.index)
+    table, words = joined_lists(table), {True: "true", False: "false"}
+    truths = table.columns.intersection(list(_TRUTH_COLUMNS))
+    columns = {name: [words.get(value, "") for value in table[name]] for name in truths}
     return table.assign(**columns).to_csv(index=False, lineterminator="\n")

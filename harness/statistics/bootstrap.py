@@ -113,10 +113,10 @@ class ItemValues:
             variances_R = (self.influences() ** 2).sum(axis=1) * self.clusters_R / (self.clusters_R - 1)
         return np.where(self.clusters_R > 1, np.sqrt(variances_R), np.nan)
 
-    def row(self, number: int) -> Self:
-        """Return one row, as one replicate."""
-        values_1N, weights_1N = self.values_RN[[number]], self.weights_RN[[number]]
-        return replace(self, values_RN=values_1N, weights_RN=weights_1N, models_R=None)
+    def part(self, rows: slice) -> Self:
+        """Return some of the replicates."""
+        models_R = None if self.models_R is None else self.models_R[rows]
+        return replace(self, values_RN=self.values_RN[rows], weights_RN=self.weights_RN[rows], models_R=models_R)
 
     def averaged(self) -> Self:
         """Return the weighted mean over the replicates that know an item, as one replicate."""
@@ -163,17 +163,12 @@ _ROUNDING = 1e-12
 _TIE = 1e-5
 
 
-def cluster_draws(clusters_N: Integers, items: str) -> NDArray[np.uint8]:
-    """Return the counts of each cluster in each draw (D, C), in the order of the codes; each row sums to C.
+@lru_cache(maxsize=4)
+def cluster_draws(clusters: int, items: str) -> NDArray[np.uint8]:
+    """Return the counts of each cluster in each draw (D, C), up to 10,000 of them; each row sums to C.
 
     Equal `items` have equal draws, so that comparisons are paired.
     """
-    return _cluster_counts(len(np.unique(clusters_N)), items)
-
-
-@lru_cache(maxsize=4)
-def _cluster_counts(clusters: int, items: str) -> NDArray[np.uint8]:
-    # There may be 10,000 clusters.
     generator = np.random.default_rng([_SEED, int(digest_of(items), 16)])
     counts_DC = np.empty((DRAWS, clusters), dtype=np.uint8)
     for part_DC in np.array_split(counts_DC, math.ceil(8 * counts_DC.size / _AT_ONCE)):
@@ -256,8 +251,7 @@ def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
             order = np.argsort(-aside_C, kind="stable")
             far, near = order[:_MAX_SHARES], order[_MAX_SHARES:]
             shares_DK, uniform_D = _dirichlet()
-            amounts_K2 = np.column_stack([sums_C[far], weights_C[far]])
-            sums_D, weights_D = (shares_DK[:, : len(far)] @ amounts_K2).T
+            sums_D, weights_D = (shares_DK[:, : len(far)] @ np.column_stack([sums_C[far], weights_C[far]])).T
             more_D = gammaincinv(min(crowding, 1.0), uniform_D) * weights_C.mean()
             if len(near):  # All of them are next to the bound: their shares are drawn as a sum.
                 near_D = np.random.default_rng([_SEED, len(near)]).standard_gamma(len(near), DRAWS) / len(near)
@@ -280,7 +274,7 @@ def _drawn_item_means(item_values: ItemValues) -> Floats:
     with np.errstate(invalid="ignore"):
         sums_RC = item_values.sum_by_cluster(np.vstack([weights_RN * (values_RN - means_R[:, None]), weights_RN]))
         sums_CR = sums_RC.T.astype(np.float32)
-        counts_DC = cluster_draws(item_values.clusters_N, item_values.items)
+        counts_DC = cluster_draws(sums_RC.shape[1], item_values.items)
         parts = np.array_split(counts_DC, math.ceil(counts_DC.size / _AT_ONCE))
         drawn_DR = np.vstack([part.astype(np.float32) @ sums_CR for part in parts])
         deviations_DR, drawn_weights_DR = np.hsplit(drawn_DR.astype(np.float64), 2)
@@ -345,7 +339,7 @@ def row_intervals(item_values: ItemValues) -> Floats:
                 deviations_22 = _widening(int(clusters)) * np.quantile(raw_D, levels)
                 before_2, after_2 = point * np.exp(deviations_22) if is_log else point + deviations_22
                 ends_R2[row] = before_2 + (ranks_2 - first_2) * (after_2 - before_2)
-                for end, tail_D in _tails(item_values.row(row)):
+                for end, tail_D in _tails(item_values.part(slice(row, row + 1))):
                     aside = point + np.quantile(tail_D, (1 - _UPPER, _UPPER)[end])
                     ends_R2[row, end] = (min, max)[end](ends_R2[row, end], aside)
         return np.asarray(np.clip(ends_R2, item_values.low, item_values.high), dtype=np.float64)

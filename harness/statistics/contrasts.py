@@ -59,8 +59,7 @@ class Contrast:
         # Neither part by itself is wider than its own Student's t says.
         freedoms = self.clusters - 1, self.replicates - 1
         widest = max(float(stdtrit(freedom, 1 - level / 2)) for freedom in freedoms if freedom > 0)
-        far = 2 * widest * self.standard_error
-        half = float(brentq(lambda aside: self._tail(aside) - level, 0.0, far))
+        half = float(brentq(lambda aside: self._tail(aside) - level, 0.0, 2 * widest * self.standard_error))
         return self.difference - half, self.difference + half
 
     def _tail(self, aside: float) -> float:
