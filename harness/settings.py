@@ -789,20 +789,18 @@ class Trial(Strict):
             left_out["memorization"] = True
         if self.training.early_stop is None:
             left_out["validation"] = True
-        version = 0
         if self.until is None:
             left_out |= dict.fromkeys(("until", "walk_to", "measured", "unseen", "retrained"), True)
         else:
-            version = WALK_VERSION
             left_out |= dict.fromkeys(("measured", "unseen", "retrained"), _BUT_DIGEST)
-            for role in {UNSEEN, RETRAINED} - {self.until.at}:
-                left_out[role] = True
+            left_out |= dict.fromkeys({UNSEEN, RETRAINED} - {self.until.at}, True)
         same = replace(
             self,
             strengths=tuple(map(float, self.strengths)),
             walk_to=None if self.walk_to is None else float(self.walk_to),
             measured=self.measured or self.forget,
         )
+        version = WALK_VERSION if self.until else 0
         return replace(self, trial_id=digest_of([version, same.model_dump(mode="json", exclude=left_out)]))
 
     def points(self) -> tuple[Number | None, ...]:
@@ -866,10 +864,8 @@ class Study(Strict):
     def identified(self, default_id: str) -> Study:
         """Return the study under its id, where `default_id` (the trial of the defaults) stands for shared settings."""
         sources = {UNSEEN: self.trial.unseen, RETRAINED: self.trial.retrained}
-        levels = []
-        for level in self.targets:
-            source = sources.get(str(level.at))
-            levels.append([level.key, source.digest if source else ""])
+        digests = {at: source.digest for at, source in sources.items() if source}
+        levels = [[level.key, digests.get(str(level.at), "")] for level in self.targets]
         identity = {
             "search_version": SEARCH_VERSION,
             "seed": self.seed,

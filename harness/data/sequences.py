@@ -160,11 +160,8 @@ def load_utility(source: Source, tokenizer: Tokenizer, vocabulary: int) -> Utili
 
 
 def _packed(rows: TokenRows, prefix_tokens: int, source: Source, role: Role) -> Sequences:
-    lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
-    tokens = np.zeros((len(rows), int(lengths.max())), dtype=np.int64)
-    for number, row in enumerate(rows):
-        tokens[number, : len(row)] = row
-    tokens_NT, lengths_N = torch.from_numpy(tokens), torch.from_numpy(lengths)
+    lengths_N = torch.tensor([len(row) for row in rows])
+    tokens_NT = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
     digest = _checked(source, role, _digest(tokens_NT, lengths_N, prefix_tokens))
     return Sequences(tokens_NT, lengths_N, prefix_tokens, digest)
 

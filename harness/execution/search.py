@@ -48,8 +48,7 @@ def next_settings(
     if untried == []:
         return None
     seed = int(digest_of([study.study_id, number])[:8], 16)
-    target = study.targets[number % len(study.targets)]
-    sampled = sampled_settings(study, target, finished, unfinished, seed)
+    sampled = sampled_settings(study, study.targets[number % len(study.targets)], finished, unfinished, seed)
     settings = {**study.defaults, **sampled}
     if untried is not None and settings not in untried:
         settings = untried[seed % len(untried)]

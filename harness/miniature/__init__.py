@@ -28,13 +28,8 @@ def names() -> tuple[str, ...]:
 
 
 def folder(name: str) -> Path:
-    """Return the named model's folder."""
+    """Return the folder of a named model, or of their `tokenizer`."""
     return WEIGHTS / name
-
-
-def tokenizer_folder() -> Path:
-    """Return the tokenizer's folder."""
-    return WEIGHTS / "tokenizer"
 
 
 @cache

@@ -87,13 +87,10 @@ class LowRankAdapters(_Overlay):
         self.model.eval()
         generator = torch.Generator().manual_seed(seed)
         for name in self._modules:
-            self._initialize(name, generator)
-
-    def _initialize(self, name: str, generator: torch.Generator) -> None:
-        layer, weight = self.model.get_submodule(name), self._plain.get_submodule(name).weight
-        inner, outer = layer.lora_A[_NAME], layer.lora_B[_NAME]
-        inner.weight = torch.nn.Parameter(_drawn_like(weight, inner.weight.shape, generator))
-        outer.weight = torch.nn.Parameter(weight.detach().new_zeros(outer.weight.shape))
+            layer, weight = self.model.get_submodule(name), model.get_submodule(name).weight
+            inner, outer = layer.lora_A[_NAME], layer.lora_B[_NAME]
+            inner.weight = torch.nn.Parameter(_drawn_like(weight, inner.weight.shape, generator))
+            outer.weight = torch.nn.Parameter(weight.detach().new_zeros(outer.weight.shape))
 
     @torch.no_grad()
     def merge(self) -> None:

@@ -45,7 +45,7 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
     """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it."""
     tokenizer_path = parse_path(tokenizer, ModelError) if tokenizer else None
     if id in miniature.names():
-        return _pin_local(id, miniature.folder(id), tokenizer_path or miniature.tokenizer_folder())
+        return _pin_local(id, miniature.folder(id), tokenizer_path or miniature.folder("tokenizer"))
     if id in PACKAGES:
         folder = packaged_folder(id)
         return _pin_local(id, folder, tokenizer_path or folder)

@@ -168,7 +168,10 @@ def _study(
     settings = {**default.settings, dial: template.strengths[0]}
     settings |= {f"{names.TRAINING_PATH}{name}": value for name, value in default.training.model_dump().items()}
     defaults = _within(space, settings, plugin)
-    recipe = _within(space, {**settings, **published_recipe(plugin)}, plugin)
+    # Training's defaults are those of the EMSO paper's appendix C, which trains every method with them.
+    recipe = {field.name: field.default for field in fields(plugin) if field.default is not MISSING}
+    recipe |= {f"{names.TRAINING_PATH}{name}": getattr(Training(), name) for name in plugin.searched_training}
+    recipe = _within(space, {**settings, **recipe, **plugin.published}, plugin)
     fixed = {name: value for name, value in default.settings.items() if name not in space}
     trial = replace(default, trial_id="", settings=fixed, strengths=() if dial in space else template.strengths)
     about: dict[str, Any] = {"seeds": seeds, "space": space, "defaults": defaults, "targets": default.levels}
@@ -176,16 +179,6 @@ def _study(
     about |= {"trials": tune.budget.trials, "utility_bounds": sweep.collapse.perplexity, "selection": selection}
     about |= {"published": recipe if recipe != defaults else None, **tune.model_dump(include={"per", "search", "seed"})}
     return Study(study_id="", trial=trial, **about).identified(default.trial_id)
-
-
-def published_recipe(plugin: type[Method]) -> dict[str, Json]:
-    """Return a method's published settings by dimension; others have their defaults.
-
-    Training's defaults are those of the EMSO paper's appendix C, which trains every method with them.
-    """
-    recipe = {field.name: field.default for field in fields(plugin) if field.default is not MISSING}
-    recipe |= {f"{names.TRAINING_PATH}{name}": getattr(Training(), name) for name in plugin.searched_training}
-    return {**recipe, **plugin.published}
 
 
 def _within(space: Mapping[str, Dimension], settings: Mapping[str, Json], plugin: type[Method]) -> dict[str, Json]:

@@ -29,8 +29,7 @@ class SelectedBlocks(section.Section):
         return {"selected_blocks": heat_map(frame, width)} if len(frame) else {}
 
     def frames(self) -> dict[str, pd.DataFrame]:
-        frame = self.analysis.blocks
-        return {"selected_blocks": frame[frame["selections"] > 0]} if len(frame) else {}
+        return {"selected_blocks": self.analysis.blocks.loc[lambda frame: frame["selections"] > 0]}
 
     def html(self, pictures: section.Pictures) -> Markup:
         frame = self.analysis.blocks

@@ -18,7 +18,7 @@ def test_texts_are_as_many_as_the_constants_say_and_no_two_roles_share_one():
 
 
 def test_tokenizer_gives_back_what_it_took_and_every_record_fills_a_sequence():
-    tokenizer = AutoTokenizer.from_pretrained(miniature.tokenizer_folder())
+    tokenizer = AutoTokenizer.from_pretrained(miniature.folder("tokenizer"))
     for text in [*texts("forget"), *texts("utility")[:20], "Zürich, 7 °C:\n\tnaïve 🙂  ok"]:
         assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     assert min(map(len, tokenizer([*texts("forget"), *texts("holdout")])["input_ids"])) >= 128
@@ -29,7 +29,7 @@ def test_tokenizer_gives_back_what_it_took_and_every_record_fills_a_sequence():
 def test_files_are_the_manifests():
     manifest = miniature.manifest()
     assert tuple(manifest["models"]) == miniature.names()
-    assert file_digest(miniature.tokenizer_folder() / "tokenizer.json") == manifest["tokenizer"]["sha256"]
+    assert file_digest(miniature.folder("tokenizer") / "tokenizer.json") == manifest["tokenizer"]["sha256"]
     for name, entry in manifest["models"].items():
         stored = miniature.folder(name) / "model.safetensors"
         assert (file_digest(stored), stored.stat().st_size) == (entry["sha256"], entry["bytes"])
@@ -42,7 +42,7 @@ def test_files_are_the_manifests():
 
 
 def test_originals_have_memorised_the_forget_set_and_no_other_model_has():
-    tokenizer = AutoTokenizer.from_pretrained(miniature.tokenizer_folder())
+    tokenizer = AutoTokenizer.from_pretrained(miniature.folder("tokenizer"))
     cut = {"truncation": True, "max_length": 128}
     rows = [torch.tensor(tokenizer([*texts(role)], **cut)["input_ids"][::16]) for role in ("forget", "holdout")]
     for name in miniature.names():
