@@ -92,7 +92,11 @@ def run_planned(
         except (KeyboardInterrupt, ExecutorError, StorageError) as error:
             error.add_note(write_measured(planned, journal, folders.results))
             raise
-        return _reported(tuned.read_sweep_results(planned, journal), folders.results, tracking)
+        analysis = Analysis(tuned.read_sweep_results(planned, journal))
+        files = write(analysis, folders.results)
+        tags = point_tags(analysis.ranked.table, analysis.attacks)
+        tracking.attempt(mlflow.copy_sweep, analysis.results, tags, files, answer_markdown(analysis))
+        return SweepResults(folders.results, analysis)
 
 
 def _finish(planned: Plan, part: Plan, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy) -> None:
@@ -118,14 +122,6 @@ def _executor(name: ExecutorName) -> AbstractContextManager[queue.Executor]:
     from harness.execution.ray.tune import ray_executor  # It imports Ray.
 
     return ray_executor()
-
-
-def _reported(measured: Results, folder: Path, tracking: mlflow.LiveCopy) -> SweepResults:
-    analysis = Analysis(measured)
-    files = write(analysis, folder)
-    tags = point_tags(analysis.ranked.table, analysis.attacks)
-    tracking.attempt(mlflow.copy_sweep, measured, tags, files, answer_markdown(analysis))
-    return SweepResults(folder, analysis)
 
 
 def watch_trials(watch: job.Watcher, results: Results, journal: Journal, tracking: mlflow.LiveCopy) -> job.Watcher:

@@ -2,7 +2,7 @@
 
 import sys
 
-from harness.cli import end, main
+from harness.cli import end, main as lethe
 
 if __name__ == "__main__":
-    end(main(["sweep", *sys.argv[1:]]))
+    end(lethe(["sweep", *sys.argv[1:]]))

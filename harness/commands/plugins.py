@@ -171,9 +171,8 @@ def _named_plugin(text: str) -> tuple[PluginRegistry[Any], str]:
         return METHODS if text in METHODS.names() else EVALUATORS, text
     file = Path(text).resolve()
     if not file.is_file() or file.suffix != ".py":
-        raise DataError(
-            f"there is no Python file {text}. Name a plugin's file, or its name as `lethe plugins` lists it."
-        )
+        remedy = "Name a plugin's file, or its name as `lethe plugins` lists it."
+        raise DataError(f"there is no Python file {text}. {remedy}")
     for registry in (METHODS, EVALUATORS):
         if file.parent == Path(str(importlib.import_module(registry.package).__file__)).parent:
             return registry, file.stem

@@ -148,7 +148,5 @@ def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) ->
     tokens = f" of at least {amount(least, 'token')}" if role in WHOLE_ROLES else ""
     or_more = " or more" if len(bad) >= MAX_BAD_ROWS else ""
     counted = f"{source_label(source, role)} has {amount(len(bad), 'unusable row')}{or_more}"
-    details = (
-        f"{'; '.join(bad[:NAMED_ROWS])}{more}. {rule}{tokens}: repair or remove the others, or name another `field`."
-    )
-    return DataError(f"{counted}: {details}")
+    remedy = "repair or remove the others, or name another `field`."
+    return DataError(f"{counted}: {'; '.join(bad[:NAMED_ROWS])}{more}. {rule}{tokens}: {remedy}")

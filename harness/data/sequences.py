@@ -47,7 +47,6 @@ class Utility:
     """sha256 of the tokens and prompt lengths."""
 
     def __len__(self) -> int:
-        """Return N."""
         return len(self.prompts_NT)
 
 

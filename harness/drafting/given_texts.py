@@ -115,9 +115,8 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
         is_challenge = any((path / name).is_file() for name in sources.CHALLENGE_FILES)
         if is_challenge or any(path.glob("*.txt")):
             return {"source": "extraction_challenge" if is_challenge else "text", "path": text}
-        raise DataError(
-            f"{text} is a folder without *.txt or {', '.join(sources.CHALLENGE_FILES)}: give a file of texts."
-        )
+        lacks = f"*.txt or {', '.join(sources.CHALLENGE_FILES)}"
+        raise DataError(f"{text} is a folder without {lacks}: give a file of texts.")
     if kind := ENDINGS.get(path.suffix):
         field_setting = {"field": field} if field != "text" and kind in ("jsonl", "csv") else {}
         return {"source": kind, "path": text, **field_setting}

@@ -101,8 +101,7 @@ def plan_probe(content: str, out: Path, texts: int) -> Plan:
     """Return the plan of a search over the rates, for a drafted file."""
     space = {METHOD: {"epochs": list(PASSES), "training": {"learning_rate": list(RATES)}}}
     changes: dict[str, Any] = {"methods": {METHOD: {}}, "evaluators": {"memorization": {}}}
-    changes |= {"until": {PROBED_ERASURE: [0.0]}}
-    changes |= {"tune": {"budget": {"trials": len(RATES)}, "space": space}}
+    changes |= {"until": {PROBED_ERASURE: [0.0]}, "tune": {"budget": {"trials": len(RATES)}, "space": space}}
     # An early stop would end a probe on texts that the model does not know.
     changes |= {"training.global_batch": BATCH, "training.early_stop": None}
     changes |= {"data.forget.sequences": texts, "data.forget.sample_seed": 0}

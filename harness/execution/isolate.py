@@ -150,11 +150,8 @@ class ProcessState:
 @contextmanager
 def guarded(plugin: str, changes: Changes) -> Iterator[None]:
     """Restore the process's state after the block; `plugin` names the plugin in errors."""
-    ours = ProcessState()
-    try:
+    with ProcessState().applied():
         yield
-    finally:
-        ours.restore()
     refuse_changes(plugin, changes)
 
 

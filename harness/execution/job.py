@@ -47,7 +47,6 @@ class CandidateTask(Strict):
     """A value for each dimension of the search space."""
 
     def record(self, end: str, seconds: float, **findings: Any) -> Candidate:
-        """Return the record, with its `findings`."""
         findings = {"original": {}, "targets": {}, "probes": ()} | findings
         id, settings = self.study.study_id, dict(self.settings)
         return Candidate(trial_id=id, number=self.number, settings=settings, end=end, seconds=seconds, **findings)
@@ -137,7 +136,6 @@ class SweepProgress:
         self._view.stop()
 
     def __call__(self, event: Event) -> None:
-        """Show an event."""
         message = shown(event.message)
         if event.kind in ("finished", "failed"):
             self._over, self._failed = self._over + 1, self._failed + (event.kind == "failed")

@@ -28,7 +28,6 @@ class JobQueue:
         self._propose_candidates()
 
     def watch(self, event: Event) -> None:
-        """Take note of an event, and report it."""
         if event.kind == "failed":
             self._reason_by_job[event.job] = f"a part it shares with others could not be made: {event.message}"
         if event.kind in ("finished", "failed"):

@@ -336,7 +336,6 @@ class EvaluatingTask(_TrialTask):
         return self._load(self.spec.model, self.precision)
 
     def load_retrained(self) -> Model:
-        """Return a fresh retrained model; `reads` must have it."""
         return self._load(self._retrained_model(), self.precision)
 
     def original_digest(self) -> str:

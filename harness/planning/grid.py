@@ -172,6 +172,5 @@ def ranked_strengths(
             ranked[variant] = strengths[strengths.index(choice)]
         else:
             listed = ", ".join(f"{strength:g}" for strength in strengths)
-            reason = f"must say which strength of '{variant}' is ranked, one of {listed}."
-            faults.add(f"ranking.at.{name}", reason)
+            faults.add(f"ranking.at.{name}", f"must say which strength of '{variant}' is ranked, one of {listed}.")
     return ranked

@@ -65,7 +65,6 @@ class MemoryTracker(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run one operation and count its new tensors."""
         self._operations += 1
         if self._operations > MAX_OPERATIONS:
             raise TimeoutError(f"more than {MAX_OPERATIONS:,} operations: does it wait for a value to change?")

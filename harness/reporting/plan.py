@@ -66,10 +66,8 @@ def one_step_epochs(plan: Plan) -> list[str]:
             batches["memorized_model"] = spec.memorized_training.global_batch
         for name, batch in batches.items():
             if 0 < spec.forget.rows < batch:
-                sentences.append(
-                    f"{name}.global_batch ({batch}) is above the number of forget sequences ({spec.forget.rows}): "
-                    "every epoch is one step on all of them."
-                )
+                above = f"{name}.global_batch ({batch}) is above the number of forget sequences ({spec.forget.rows})"
+                sentences.append(f"{above}: every epoch is one step on all of them.")
     return list(dict.fromkeys(sentences))
 
 

@@ -136,9 +136,8 @@ def trial_resources(spec: settings.Trial) -> dict[str, float]:
     With workers it gets a small share of a GPU to measure on.
 
     Example:
-        >>> from harness.settings import replace
+        >>> from harness.settings import DeepSpeed, Engine, replace
         >>> from harness.testing import small_spec
-        >>> from harness.settings import DeepSpeed, Engine
         >>> trial_resources(replace(small_spec(), cpus=2, gpus=1.0))
         {'CPU': 2, 'GPU': 1.0}
         >>> trial_resources(replace(small_spec(), gpus=1.0, engine=Engine(deepspeed=DeepSpeed(workers=2))))
