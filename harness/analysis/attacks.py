@@ -108,8 +108,7 @@ def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd
     """
     places: dict[str, tuple[str, str]] = {}
     for model, rows in table.groupby("model", sort=False):
-        by_target = points_by_target(rows) or {"": rows[rows["ranked"]]}
-        target, rows_at_target = list(by_target.items())[-1]
+        target, rows_at_target = list((points_by_target(rows) or {"": rows[rows["ranked"]]}).items())[-1]
         ids = [*rows.loc[rows["method"].isin((ORIGINAL, RETRAINED)), "point_id"], *rows_at_target["point_id"]]
         places |= dict.fromkeys(ids, (str(model), target_text(target, info)))
     curves = []

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from harness.base.messages import amount
-from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, KINDS, block_order, block_place, kinds_among
+from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, KINDS, BlockPlace, block_order, block_place, kinds_among
 from harness.records.results import Results, TrialResults
 
 COLUMNS = (
@@ -33,10 +33,8 @@ def selected_blocks(results: Results) -> pd.DataFrame:
         among = _candidate_names(trials)
         names = sorted({*counts, *among}, key=lambda name: (-counts[name], *block_order(name)))
         places = [place for name in names if (place := block_place(name))]
-        frame = pd.DataFrame({"block": names, "kind": [place.kind for place in places]})
-        frame["layer"] = [place.layer for place in places]
-        frame["head"] = pd.array([place.head for place in places], dtype="Int64")
-        frame["selections"] = [counts[name] for name in names]
+        frame = pd.DataFrame(places, columns=list(BlockPlace._fields)).astype({"head": "Int64"})
+        frame = frame.assign(block=names, selections=[counts[name] for name in names])
         about: dict[str, Any] = {"model": model, "variant": variant, "label": trials[0].spec.label}
         about |= {"rounds": len(rounds), "trials": len(trials), "chance": 1 / len(among) if among else None}
         frames.append(frame.assign(**about, share=frame["selections"] / counts.total())[[*COLUMNS]])

@@ -85,12 +85,11 @@ class Evidence:
             self._intervals[metric.name, *rows["point_id"]] = bootstrap.interval(drawn_D)
             return drawn_D
         numbers_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows[REPLICATE])[0]
-        if len(numbers_R) > 1 and metric.aggregate == "mean":
-            return bootstrap.replicate_draws(numbers_R, models_R, metric.low, metric.high)
         if len(numbers_R) > 1:
+            is_mean = metric.aggregate == "mean"
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-                drawn_D = np.exp(bootstrap.replicate_draws(np.log(numbers_R), models_R))
-            return np.clip(drawn_D, metric.low, metric.high)
+                drawn_D = bootstrap.replicate_draws(numbers_R if is_mean else np.log(numbers_R), models_R)
+                return np.clip(drawn_D if is_mean else np.exp(drawn_D), metric.low, metric.high)
         value = float(numbers_R[0])
         if not math.isfinite(value):
             return np.full(bootstrap.DRAWS, np.nan)

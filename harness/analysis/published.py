@@ -90,9 +90,8 @@ def _row_cells(
             else:
                 theirs_only.append(f"no tolerance is stated for {declared.title}")
             if max(high - value, value - low) > MAX_SPREAD * tolerance and _is_within(value - published, tolerance):
-                obstacles.append(
-                    f"our own figure of {declared.title} is too uncertain to compare: its 95 % interval is too wide"
-                )
+                reason = "is too uncertain to compare: its 95 % interval is too wide"
+                obstacles.append(f"our own figure of {declared.title} {reason}")
         cell = _cell(name, value, published, tolerance, (*obstacles, *theirs_only))
         yield about | cell | {"metric": declared, "is_set_aside": bool(theirs_only) and not obstacles}
     if "collapsed" in figures and row.method not in REFERENCE_ROWS:

@@ -155,11 +155,9 @@ def recitation_sentences(by_model: Mapping[str, Recitation], kind: Literal["warn
     models_by_sentence: dict[str, list[str]] = {}
     for model, recitation in by_model.items():
         models_by_sentence.setdefault(getattr(recitation, kind), []).append(model)
-    sentences = []
-    for sentence, models in models_by_sentence.items():
-        if sentence:
-            sentences.append(f"{', '.join(models)}: {sentence}" if len(by_model) > 1 else sentence)
-    return sentences
+    models_by_sentence.pop("", None)
+    named = [f"{', '.join(models)}: {sentence}" for sentence, models in models_by_sentence.items()]
+    return named if len(by_model) > 1 else [*models_by_sentence]
 
 
 def _recitation(

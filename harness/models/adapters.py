@@ -121,10 +121,8 @@ def _drawn_like(weight: torch.Tensor, shape: torch.Size, generator: torch.Genera
 def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
     """Return the modules that get an adapter, in the model's order; by default peft's `all-linear`."""
     output = model.get_output_embeddings()
-    linear = [
-        pair for pair in model.named_modules() if isinstance(pair[1], torch.nn.Linear) or _is_inputs_first(pair[1])
-    ]
-    names = [name for name, module in linear if module is not output]
+    modules = [pair for pair in model.named_modules() if pair[1] is not output]
+    names = [name for name, module in modules if isinstance(module, torch.nn.Linear) or _is_inputs_first(module)]
     if isinstance(lora.targets, str):
         if not names:
             raise ModelError(f"a {type(model).__name__} has no linear modules that LoRA could adapt.")

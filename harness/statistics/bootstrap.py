@@ -345,9 +345,7 @@ def row_intervals(item_values: ItemValues) -> Floats:
         return np.asarray(np.clip(ends_R2, item_values.low, item_values.high), dtype=np.float64)
 
 
-def replicate_draws(
-    estimates_R: Floats, models_R: Integers | None = None, low: float = -math.inf, high: float = math.inf
-) -> Floats:
+def replicate_draws(estimates_R: Floats, models_R: Integers | None = None) -> Floats:
     """Return draws (D,) of the mean of estimates without items (MAUVE), with the noise of `draws`; NaN for one row.
 
     Source:
@@ -358,7 +356,7 @@ def replicate_draws(
         return np.full(DRAWS, np.nan)
     with np.errstate(invalid="ignore"):
         drawn_D: Floats = point_R.mean() + _replicate_noise(len(point_R)) @ (point_R - point_R.mean())
-    return np.clip(drawn_D, low, high)
+    return drawn_D
 
 
 def interval(draws_D: Floats) -> tuple[float, float]:

@@ -79,10 +79,8 @@ def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
     Source:
         E. Miller, "Adding Error Bars to Evals", 2024, arXiv:2411.00640, equations 4 (clusters) and 7 (pairs).
     """
-    (ours, our_models), (theirs, their_models) = (
-        ((one.items, one.clusters_N.tolist(), len(one.values_RN), one.aggregate), one.models_R) for one in (a, b)
-    )
-    if ours != theirs or not np.array_equal(np.asarray(our_models), np.asarray(their_models)):
+    ours, theirs = ((one.items, one.clusters_N.tolist(), len(one.values_RN), one.aggregate) for one in (a, b))
+    if ours != theirs or not np.array_equal(np.asarray(a.models_R), np.asarray(b.models_R)):
         raise ValueError(f"'{a.items}' and '{b.items}' cannot be paired: give the same items and replicates, in order")
     known_RN = (a.known[1] > 0) & (b.known[1] > 0)
     a, b = a.only(known_RN), b.only(known_RN)
