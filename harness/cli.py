@@ -148,8 +148,7 @@ def audit(
 
         if unseen or sequences or original or attacks or report or results:
             raise errors.DataError(
-                "--write-forget reads the whole corpus and measures nothing else: leave out --unseen, --sequences, "
-                "--original, --attacks, --report and --results, and audit the file that it writes."
+                "--write-forget takes no more than --field, --tokenizer and lengths: audit its file."
             )
         tell(write_recited(given, write_forget))
         return 0

@@ -88,7 +88,7 @@ def forget_logits(model: Model) -> torch.Tensor:
 
 @lru_cache(maxsize=1)
 def original_logits(model: str) -> torch.Tensor:
-    """Return the original's logits on the forget set, which most tests of a class compare with."""
+    """Return the original's logits on the forget set."""
     return forget_logits(loading.load_model(small_spec(model=model).model))
 
 

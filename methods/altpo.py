@@ -52,7 +52,7 @@ class AltPO(RetainMethod):
         return self.with_retain(forget_loss, model, retain)
 
     def limits(self, texts: Sequences) -> list[int]:
-        """Return for each text the length of a run that its alternative may not share; a short text is a run itself."""
+        """Return the length of each text's run that no alternative may share."""
         return (texts.lengths_N - texts.prefix_tokens).clamp(min=1, max=self.longest_run).tolist()
 
     def alternatives(self, original: Model, task: ErasureTask) -> tuple[Sequences, list[int]]:

@@ -314,7 +314,6 @@ def _columns(name: str, estimate: Estimate) -> dict[str, float]:
 def meta_evaluation(results: Results, disturbed: Mapping[str, Disturbed]) -> pd.DataFrame:
     """Return a row for each metric, by falling overall score: the harmonic mean of its AUC and its robustness."""
     info, (originals, retrained) = metric_info(results), pools(results)
-    utility = info.get(results.plan.compare.cost)
     rows = []
     for metric in judged_metrics(info):
         first, second = (
@@ -327,7 +326,7 @@ def meta_evaluation(results: Results, disturbed: Mapping[str, Disturbed]) -> pd.
             values_PT, clusters = text_values(metric, originals, results)
             codes_T = np.unique(clusters, return_inverse=True)[1].astype(np.int64)
             texts = text_auc(values_PT, text_values(metric, retrained, results)[0], codes_T)
-        points = stabilities(metric, results, disturbed, threshold, utility)
+        points = stabilities(metric, results, disturbed, threshold, info.get(results.plan.compare.cost))
         counted = [point for point in points if point.is_counted]
         row = _columns("auc", auc) | _columns("text_auc", texts) | robustness(counted, "")
         row |= robustness(points, "all_")

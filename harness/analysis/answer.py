@@ -212,8 +212,8 @@ def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | No
         return {}
     with np.errstate(divide="ignore", invalid="ignore"):
         prices_R = np.log(points[cost.name].to_numpy()) - np.log(starts[cost.name].to_numpy())
-    is_replicate = points["replicate_of"] != ""
-    runs = zip(points[REPLICATE].where(is_replicate, points["seed"]), points["replicate_seed"], strict=True)
+    names = points[REPLICATE].where(points["replicate_of"] != "", points["seed"])
+    runs = zip(names, points["replicate_seed"], strict=True)
     return {run: float(price) for run, price in zip(runs, prices_R, strict=True) if not math.isnan(price)}
 
 

@@ -2,7 +2,7 @@
 
 The paper marks collapsed models red without stating a threshold. MAUVE below a quarter of the original's gives all 10
 red cells of its Table 1 and none of the 11 others; perplexity outside 0.5 to 5 times the original's gives nine of them.
-MAUVE misses a model at 12 times the original's perplexity; perplexity one that repeats itself. Either is enough.
+Either is enough, since each misses some.
 """
 
 import math

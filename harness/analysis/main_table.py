@@ -114,7 +114,6 @@ GROUPS = {"memorized": True, "other": False}
 """Columns of the two groups, and whether the original recites their sequences wholly."""
 MIN_SEQUENCES = 5
 """Sequences that each group needs."""
-_FIRST = {ORIGINAL: 0, RETRAINED: 1}
 Membership = Mapping[str, Mapping[str, bool]]
 """Whether each item is memorised, by replicate."""
 
@@ -159,7 +158,7 @@ def _rows(rows: pd.DataFrame, memorized: Membership, evidence: Evidence, metric:
     points = [items for group_evidence in by_group.values() for items in group_evidence.by_point.values()]
     bounded = replace(metric, high=float(np.nanmax(np.concatenate([items[metric.name].values_N for items in points]))))
     by_variant = dict(iter(rows.groupby("variant", sort=False)))
-    for variant in sorted(by_variant, key=lambda name: _FIRST.get(str(name), len(_FIRST))):
+    for variant in sorted(by_variant, key=lambda name: (name != ORIGINAL, name != RETRAINED)):
         first, count = by_variant[variant].iloc[0], len(by_variant[variant][[REPLICATE, "seed"]].drop_duplicates())
         for repeats in sorted(repeats_of_points(by_variant[variant]), key=lambda rows: float(rows["strength"].iloc[0])):
             if len(repeats) < count:

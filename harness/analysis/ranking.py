@@ -1,8 +1,8 @@
 """Ranks by the paper's rule, their bounds, and reasons for having no rank.
 
 A rank is one more than the number of rows that are strictly better. Within a group the metrics' ranks are averaged and
-ranked; the two group ranks are averaged and ranked again. This gives all 33 ranks printed in the EMSO paper's Table 1
-(its caption's rule does not). Groups that evaluators declare have ranks of their own, outside the average.
+ranked; the two group ranks are averaged and ranked again. This gives all 33 ranks of the EMSO paper's Table 1. Groups
+that evaluators declare have ranks of their own, outside the average.
 
 Bounds come from the same rule applied to draws of every number: over its items, over seeds where there are several,
 else by the metric's declared noise. All rows share the drawn items. A metric without any of these is left out.

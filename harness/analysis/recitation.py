@@ -1,8 +1,7 @@
 """Tests for recitation before erasure, and for erasure.
 
-Numbers of a model that recites nothing can still be ranked. So the original's recitation of the forget set is compared
-with a control: unseen texts, or the retrained model on the forget set. Means over many texts hide a few, so single
-texts that are recited word for word count too.
+The original's recitation of the forget set is compared with a control: unseen texts, or the retrained model on the
+forget set. Means over many texts hide a few, so single texts that are recited word for word count too.
 """
 
 import math
@@ -209,8 +208,8 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], measured:
     """Return the texts that the original recites word for word and no control does; None if there are none.
 
     Where a control recites some, its share must be measurably smaller. Texts that the retrained model recites can be
-    guessed and do not count. A control of a single text shows nothing. `passed` and `measured` are the controls whose
-    means show that the original recites more, and whose means are known.
+    guessed and do not count. A control of a single text shows nothing. `measured` are the controls whose means are
+    known, `passed` those below the original's.
     """
     telling = {kind for kind in CONTROLS if kind in texts and texts[kind].texts > 1}
     controls = _controls(telling | measured)

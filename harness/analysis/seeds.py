@@ -131,9 +131,7 @@ def seconds_per_seed(results: Results) -> float:
     trials = [trial for trial in results.trials if (trial.measured or trial.walked) and not trial.spec.is_unseen_row]
     seeds = {trial.spec.seed for trial in trials if not trial.spec.is_reference}
     for trial in trials:
-        is_timed = trial.walked is None or trial.walked.seconds >= 0
-        is_timed &= trial.spec.is_reference or all(point.made for point in trial.measured)
-        if trial.spec.replicate_of or not is_timed:
+        if trial.spec.replicate_of or (trial.walked and math.isnan(trial.walked.seconds)):
             return math.nan
     studies = [study for study in results.studies if study.spec.per == "seed"]
     searching = [candidate.seconds for study in studies for candidate in study.candidates]

@@ -50,10 +50,9 @@ def write_recited(given: Given, file: Path) -> str:
         TrialError: The model recites none.
     """
     rest = file.with_name(f"{file.stem}.others{file.suffix}")
-    if file.suffix != ".jsonl":
-        raise DataError(f"{file}: passages are written as JSON lines. Give a name that ends with .jsonl.")
-    if taken := [str(path) for path in (file, rest) if path.exists()]:
-        raise DataError(f"{taken[0]} exists, and is not overwritten: name another file, or remove it.")
+    taken = [path for path in (file, rest) if path.exists()]
+    if taken or file.suffix != ".jsonl":
+        raise DataError(f"{(taken or [file])[0]}: nothing is overwritten: give a new name that ends with .jsonl.")
     model = resolving.resolve_original(given.model, given.tokenizer)
     loading.check_model(model)
     loading.check_tokenizer(model)

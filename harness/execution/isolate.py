@@ -26,7 +26,7 @@ Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
 """Marks of generated words: filled if the reference has the same word in the same place."""
 RUN_WORDS = 5
-"""Words in a row that a text shares with the forget set by more than phrasing."""
+"""Words that two texts share in a row by more than phrasing."""
 MAX_LOG_LINES = 40
 _WITHHELD = "its message may quote the forget set; `report: {samples: plain}` keeps it."
 _GPU_IS_FULL = "its GPU's memory is full: lower training.micro_batch, or give each trial more of it (resources.gpus)."

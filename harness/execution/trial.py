@@ -83,7 +83,7 @@ def sequence_identities(forget: Sequences) -> Identities:
 def _identities(texts: TokenRows, items: TokenRows, parts: TokenRows) -> Identities:
     """Return an id for each item, numbered where it repeats, and its cluster's smallest digest.
 
-    A cluster's texts share their part or half of their n-grams. Computed once a sweep.
+    A cluster's texts share their part or half of their n-grams.
     """
     count_by_digest: Counter[str] = Counter()
     ids = []
@@ -228,7 +228,7 @@ def yield_models(
 ) -> Generator[erasing.Erasure, None, None]:
     """Yield a trial's models: its reference, or stored ones of the journaled points if all are, else erased again.
 
-    `codes` has the digest of the code that made each journaled point. Other sweeps' models have no notes here.
+    `codes` has the code's digest by journaled point: other sweeps' models have no notes here.
 
     Raises:
         TrialError: Other code than the journaled points' would erase again.
@@ -238,17 +238,14 @@ def yield_models(
         yield erasing.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
-    folders = {}
+    folders = dict[Number, Any]()
     for strength in strengths:
         made = codes.get(spec.point_id(strength))
         folder = artifacts.find("erased", erased_key(spec.model_id(strength), made)) if made else None
         if made and made != code and folder is None:
-            raise TrialError(
-                f"the code of '{spec.method}' has changed since {spec.strength_name} {strength:g} was made, and its "
-                "model was not kept, so nothing can be added to its numbers. Raise the method's `version`."
-            )
-        if folder is not None:
-            folders[strength] = folder
+            since = f"the code of '{spec.method}' has changed since {spec.strength_name} {strength:g} was made"
+            raise TrialError(f"{since}, and its model was not kept: to measure more of it, raise `version`.")
+        folders |= {strength: folder} if folder else {}
     if not folders or len(folders) < len(strengths):
         yield from erasing.erase(spec, artifacts, tuple(strengths), progress)
         return

@@ -181,10 +181,7 @@ def _declared(points: Iterable[PointResults]) -> dict[str, Metric]:
 
 
 def _is_unbounded(metric: Metric) -> bool:
-    """Return whether a metric, such as perplexity, is drawn as a logarithm: a collapsed model would squeeze the others.
-
-    MLflow's charts have no logarithmic scale.
-    """
+    """Return whether a metric is logged as its logarithm: MLflow's charts have no such scale."""
     return metric.axis is not None and math.isinf(metric.high)
 
 
@@ -284,9 +281,8 @@ def copy_trial(folder: Path, plan: Plan, trial: TrialResults) -> None:
 def copy_sweep(
     folder: Path, results: Results, point_tags: PointTags, files: Iterable[Path] = (), answer: str = ""
 ) -> None:
-    """Update a sweep's runs from its results, and end the sweep's run; repeated calls change nothing.
+    """Update a sweep's runs from its results, delete others, and end the sweep's run; repetition changes nothing.
 
-    Runs of trials that are no longer in the results are deleted.
     Trials without records get no run. Files are attached if they exist; a report with plain samples never is.
     """
     with _open_copy(folder, results.plan) as copy:

@@ -250,8 +250,7 @@ def _reachable(spec: Trial, stop: Stopped | None, walked: Walked | None) -> tupl
     """Return a trial's strengths with a model, now or later, rising.
 
     A walked trial has the strength that was found: None before, no strength where the level was not reached. Others
-    end where the trajectory stopped; that strength is included if a larger one was listed, since no other point shows
-    the last part of the trajectory.
+    end where the trajectory stopped, which is a point of its own.
     """
     if spec.until is not None:
         return (None,) if walked is None else (walked.strength,) if walked.reached else ()

@@ -155,9 +155,8 @@ def recommended_point(model: str, analysis: Analysis) -> PointResults | None:
     rows = rows[(rows["reached"] > 0) & ~rows["broken"].eq(True) & rows["price"].notna()]
     rows = rows.assign(share=rows["reached"] / rows["runs"]).sort_values("share", ascending=False, kind="stable")
     measured = {point.spec.point_id(point.strength): point for point in analysis.results.measured}
-    table = analysis.ranked.table
-    flagged = {*table.loc[table["collapsed"].eq(True) | table["over_erased"].eq(True), "point_id"]}
-    points = [measured[point_id] for ids in rows["points"] for point_id in ids if point_id not in flagged]
+    is_flagged = analysis.ranked.table.set_index("point_id")[["collapsed", "over_erased"]].eq(True).any(axis=1)
+    points = [measured[point_id] for ids in rows["points"] for point_id in ids if not is_flagged[point_id]]
     return next((point for point in points if not (point.made and point.made.is_pair)), None)
 
 

@@ -233,8 +233,8 @@ def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
 
     Source:
         N. Gaffke, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
-        variable", 2005; E. Learned-Miller and P. Thomas, arXiv:1905.06208. The fading is Lethe's own, of the effective
-        number of deviations (L. Kish, "Survey Sampling", 1965); `studies/error_rates.py` simulates its coverage.
+        variable", 2005; E. Learned-Miller and P. Thomas, arXiv:1905.06208. The fading, by Kish's effective number of
+        deviations, is Lethe's own.
     """
     low, high = item_values.low, item_values.high
     if item_values.aggregate != "mean" or not math.isfinite(high - low):

@@ -134,8 +134,7 @@ def _rate_factor(step: int, steps: int) -> float:
     warm_up = max(1, int(steps * WARM_UP))
     if step < warm_up:
         return (step + 1) / warm_up
-    cosine = 0.5 * (1 + math.cos(math.pi * (step - warm_up) / (steps - warm_up)))
-    return LAST_RATE + (1 - LAST_RATE) * cosine
+    return LAST_RATE + (1 - LAST_RATE) * (0.5 * (1 + math.cos(math.pi * (step - warm_up) / (steps - warm_up))))
 
 
 def _attend(mask: Tensor, query: Tensor, key: Tensor, value: Tensor, _: Tensor | None = None) -> tuple[Tensor, None]:
