@@ -1,7 +1,7 @@
 """Settings: the one tree that a sweep file is read into, a trial carries to its worker and the journal records.
 
-First come the blocks of a sweep file, whose keys and meanings are the fields and their texts; then what is resolved
-from them. A plugin's own settings are its fields: `harness.planning` checks them.
+First come the blocks of a sweep file, whose keys are the fields; then what is resolved from them. A plugin's own
+settings are its fields: `harness.planning` checks them.
 """
 
 from __future__ import annotations
