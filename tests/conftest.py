@@ -414,13 +414,14 @@ def plan_text(world, tmp_path):
 
 @pytest.fixture
 def refused():
-    """Return a runner of a planner that refuses its changes: the path and the reason of the one fault."""
+    """Return a runner of a planner that refuses its changes for one fault, at this path: what is said of it."""
 
-    def run(planned, *changes, **more):
+    def run(planned, path, *changes, **more):
         with pytest.raises(ConfigError) as caught:
             planned(*changes, **more)
         [fault] = caught.value.faults
-        return fault.path, fault.reason
+        assert fault.path == path
+        return fault.reason
 
     return run
 

@@ -7,8 +7,6 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from random import Random
-from string import ascii_lowercase
 
 import pytest
 
@@ -49,8 +47,8 @@ def attack():
 def planned(plan_text, tmp_path, attack):
     """Return a planner of FILE with changes, beside sixteen letters and passages of 60 bytes."""
     for name in ("letters", "passages"):
-        noise = ["".join(Random(f"{name} {number}").choices(ascii_lowercase, k=50)) for number in range(16)]
-        lines = [json.dumps({"text": f"{name} {number:02} {letters}"}) for number, letters in enumerate(noise)]
+        texts = (f"{name} {number:02} {test_holdout.noise(f'{name} {number}')}" for number in range(16))
+        lines = [json.dumps({"text": text}) for text in texts]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
     return partial(plan_text, test_holdout.FILE.replace("generation: ", "language_modelling: , loss_attack: "))
 

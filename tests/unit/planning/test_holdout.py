@@ -95,12 +95,9 @@ def test_a_sweep_that_measures_no_erasure_measures_none_of_it(planned):
 
 
 def test_no_other_identity_knows_of_them_but_of_what_measures_damage(planned):
-    def of_rows(found, evaluator):
+    def others(found, evaluator="generation"):
         seen = [spec for spec in found.trials if spec.method not in ("holdout", "stand_in")]
         return [(s.trial_id, s.forget, [each for each in s.evaluators if each.name == evaluator]) for s in seen]
-
-    def others(found):
-        return of_rows(found, "generation")
 
     def keys(found):
         return [(unseen(found).trial_id, evaluator.key) for evaluator in unseen(found).evaluators]
@@ -112,22 +109,22 @@ def test_no_other_identity_knows_of_them_but_of_what_measures_damage(planned):
     again = planned(f"data.holdout={OTHERS}, sequences: 3}}")
     assert set(keys(again)).isdisjoint(keys(after)), "other texts are another measurement"
     assert others(again) == others(after)
-    assert of_rows(again, "memorization") != of_rows(after, "memorization") != of_rows(before, "memorization")
+    assert others(again, "memorization") != others(after, "memorization") != others(before, "memorization")
     [memorization] = unseen(after).evaluators
     assert memorization.texts == {}, "the damage is not measured of the texts that show it"
 
 
-@pytest.mark.parametrize(
-    ("holdout", "path", "reason"),
-    [
-        ("{source: jsonl, path: LETTERS, start: 4}", "", "2 of its 6 texts (number 1, 2) are in data.forget"),
-        ("{source: jsonl, path: LETTERS, start: 6, sequences: 5}", "", "4 sequences are there from row 6 on, and 5"),
-        ("{source: miniature, prefix_tokens: 60}", ".prefix_tokens", "must be below sequence_tokens (50)"),
-    ],
-)
+FAULTS = [
+    ("{source: jsonl, path: LETTERS, start: 4}", "", "2 of its 6 texts (number 1, 2) are in data.forget"),
+    ("{source: jsonl, path: LETTERS, start: 6, sequences: 5}", "", "4 sequences are there from row 6 on, and 5"),
+    ("{source: miniature, prefix_tokens: 60}", ".prefix_tokens", "must be below sequence_tokens (50)"),
+]
+
+
+@pytest.mark.parametrize(("holdout", "path", "reason"), FAULTS)
 def test_faults_of_a_holdout(planned, refused, holdout, path, reason):
-    at, said = refused(planned, f"data.holdout={holdout.replace('LETTERS', 'FOLDER/letters.jsonl')}")
-    assert at == f"data.holdout{path}"
+    named = holdout.replace("LETTERS", "FOLDER/letters.jsonl")
+    said = refused(planned, f"data.holdout{path}", f"data.holdout={named}")
     assert reason in said
     assert "letters 4" not in said, "no text of the forget set"
 

@@ -54,12 +54,11 @@ def test_a_rank_may_be_an_axis_and_a_row_may_do_without(trials):
     }
 
 
-def test_a_method_that_selects_blocks_refuses_it_where_it_stands(check):
-    faults = check(training="{lora: {rank: 4}}", ranking=None, methods="{emso: {epochs: [1]}}")
-    assert list(faults) == ["methods.emso"]
-    assert "it trains the weights of the blocks that it selects" in faults["methods.emso"]
-    faults = check(ranking=None, methods="{emso: {epochs: [1], training: {lora: {rank: 4}}}}")
-    assert list(faults) == ["methods.emso.training.lora"]
+def test_a_method_that_selects_blocks_refuses_it_where_it_stands(check, fault_at):
+    told = fault_at("methods.emso", training="{lora: {rank: 4}}", ranking=None, methods="{emso: {epochs: [1]}}")
+    assert "it trains the weights of the blocks that it selects" in told
+    own = "{emso: {epochs: [1], training: {lora: {rank: 4}}}}"
+    assert fault_at("methods.emso.training.lora", ranking=None, methods=own)
     for row in ("training: {lora: null}", "selection: all"):
         assert not check(training="{lora: {rank: 4}}", ranking=None, methods=f"{{emso: {{epochs: [1], {row}}}}}")
 

@@ -53,14 +53,14 @@ def test_a_sample_is_drawn_with_its_seed(arrays, tokenizer):
     assert numbers(sample_seed=7, sequences=30) == list(range(30))
 
 
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [
-        (lambda folder: {"sequences": 31}, "30 sequences are there, and 31 are needed"),
-        (lambda folder: {"path": str(folder / "1.npy")}, "not_memorized: 2 of its 4 sequences are among the forget"),
-        (lambda folder: np.save(folder / "2.npy", np.ones((9, 5), int)), "has rows of 5 tokens, and at least 6 are"),
-    ],
-)
+SPOILT = [
+    (lambda folder: {"sequences": 31}, "30 sequences are there, and 31 are needed"),
+    (lambda folder: {"path": str(folder / "1.npy")}, "not_memorized: 2 of its 4 sequences are among the forget"),
+    (lambda folder: np.save(folder / "2.npy", np.ones((9, 5), int)), "has rows of 5 tokens, and at least 6 are"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "reason"), SPOILT)
 def test_faults_of_the_files(arrays, tokenizer, tmp_path, spoil, reason):
     other = replace(arrays.not_memorized, **(spoil(tmp_path) or {}))
     with pytest.raises(DataError) as caught:
@@ -68,17 +68,15 @@ def test_faults_of_the_files(arrays, tokenizer, tmp_path, spoil, reason):
     assert reason in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("section", "path", "reason"),
-    [
-        (MIXED.replace("5", "0"), "data.forget.not_memorized.sequences", "must be a whole number of at least 1"),
-        (MIXED.replace("sequences: 5", "sample_seed: 1"), "data.forget.not_memorized", "sequences must say of how "),
-    ],
-)
-def test_faults_of_the_sweep_file(check, section, path, reason):
-    faults = check(f"data.forget={section}")
-    assert list(faults) == [path]
-    assert reason in faults[path]
+FAULTY = [
+    (MIXED.replace("5", "0"), "data.forget.not_memorized.sequences", "must be a whole number of at least 1"),
+    (MIXED.replace("sequences: 5", "sample_seed: 1"), "data.forget.not_memorized", "sequences must say of how "),
+]
+
+
+@pytest.mark.parametrize(("section", "path", "reason"), FAULTY)
+def test_faults_of_the_sweep_file(fault_at, section, path, reason):
+    assert reason in fault_at(path, f"data.forget={section}")
 
 
 @pytest.fixture

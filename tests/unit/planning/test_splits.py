@@ -59,15 +59,15 @@ def test_texts_that_are_apart_are_neither_refused_nor_spoken_of(planned):
     assert planned().shared_texts == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "other", "path"),
-    [
-        ("read", "letters", "data.retain"),
-        ("passages", "letters", "data.utility"),
-        ("read", "passages", "data.retain"),
-        ("watched", "passages", "data.validation"),
-    ],
-)
+SHARING = [
+    ("read", "letters", "data.retain"),
+    ("passages", "letters", "data.utility"),
+    ("read", "passages", "data.retain"),
+    ("watched", "passages", "data.validation"),
+]
+
+
+@pytest.mark.parametrize(("name", "other", "path"), SHARING)
 def test_roles_that_share_near_duplicates_are_refused_and_one_alone_is_named(planned, name, other, path):
     fault = refused(planned, **{name: [nearly(other, number) for number in (4, 7, 9)]})
     assert fault.path == path

@@ -62,14 +62,14 @@ def test_yaml_reads_numbers_and_words_as_meant():
     assert type(parse(text)["i"]) is bool
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("a: [1", r"is not valid YAML \(line 1, column 6\): expected ',' or ']'"),
-        ("a: 1\nb: 2\na: 3", r"is not valid YAML \(line 3, column 1\): found duplicate key \"a\""),
-        ("a: 1\n---\nb: 2", r"line 2.*another document"),
-    ],
-)
+NO_SWEEP_FILES = [
+    ("a: [1", r"is not valid YAML \(line 1, column 6\): expected ',' or ']'"),
+    ("a: 1\nb: 2\na: 3", r"is not valid YAML \(line 3, column 1\): found duplicate key \"a\""),
+    ("a: 1\n---\nb: 2", r"line 2.*another document"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), NO_SWEEP_FILES)
 def test_text_that_is_no_sweep_file(text, reason):
     with pytest.raises(DataError, match=reason):
         parse(text)
@@ -99,30 +99,26 @@ def test_the_question_is_the_first_line(tmp_path):
     assert question("name: x\n# Why?") == ""
 
 
-@pytest.mark.parametrize(
-    ("change", "path", "reason"),
-    [
-        ("seeds", "--set seeds", "is not path=value. For example: --set data.forget.sequences=64."),
-        ("seeds.5=1", "--set seeds.5", "leads to nothing: the entries of a list are numbered from 0"),
-        ("nmae=x", "nmae", "no setting is called 'nmae'. Did you mean 'name'?"),
-        ("methods.emso.epochs.1=-2", "methods.emso.epochs.1", "must be a whole number of at least 0; got -2."),
-    ],
-)
-def test_override_faults(check, change, path, reason):
-    found = check(change)
-    assert list(found) == [path]
-    assert found[path].startswith(reason)
+OVERRIDES = [
+    ("seeds", "--set seeds", "is not path=value. For example: --set data.forget.sequences=64."),
+    ("seeds.5=1", "--set seeds.5", "leads to nothing: the entries of a list are numbered from 0"),
+    ("nmae=x", "nmae", "no setting is called 'nmae'. Did you mean 'name'?"),
+    ("methods.emso.epochs.1=-2", "methods.emso.epochs.1", "must be a whole number of at least 0; got -2."),
+]
 
 
-@pytest.mark.parametrize(
-    ("only", "reason"),
-    [
-        ("method=emsi", "no method of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, holdout, "),
-        ("emsi", "no variant of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, "),
-        ("colour=red", "does not say which trials to run. Say method=, model=, variant= or seed="),
-    ],
-)
-def test_only_faults(check, only, reason):
-    found = check(only=[only])
-    assert list(found) == [f"--only {only}"]
-    assert found[f"--only {only}"].startswith(reason)
+@pytest.mark.parametrize(("change", "path", "reason"), OVERRIDES)
+def test_override_faults(fault_at, change, path, reason):
+    assert fault_at(path, change).startswith(reason)
+
+
+ONLY = [
+    ("method=emsi", "no method of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, holdout, "),
+    ("emsi", "no variant of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, "),
+    ("colour=red", "does not say which trials to run. Say method=, model=, variant= or seed="),
+]
+
+
+@pytest.mark.parametrize(("only", "reason"), ONLY)
+def test_only_faults(fault_at, only, reason):
+    assert fault_at(f"--only {only}", only=[only]).startswith(reason)

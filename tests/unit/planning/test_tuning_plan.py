@@ -1,7 +1,6 @@
 """Tuned sweeps: which searches a file asks for, what names them, and each fault by its path and sentence."""
 
 import json
-from functools import partial
 
 import pytest
 
@@ -29,12 +28,6 @@ evaluators: {memorization: , generation: }
 judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: OTHER}
 """
 RATE = "training.learning_rate"
-
-
-@pytest.fixture
-def planned(plan_text):
-    """Return a planner of FILE with changes."""
-    return partial(plan_text, FILE)
 
 
 def studies(found):
@@ -123,18 +116,18 @@ def test_a_tuned_sweep_is_measured_on_the_half_that_its_search_never_sees(planne
     assert [e.key for e in study.trial.evaluators] == [e.key for e in original.evaluators]
 
 
-@pytest.mark.parametrize(
-    ("changes", "is_same"),
-    [
-        (["tune.budget={trials: 50}", "name=other", "training.micro_batch=1", "seeds=[1, 3]", "keep_erased=all"], True),
-        (["data.utility.prompts=5", "evaluators.memorization={n: 3}", "collapse={mauve: 0.3}"], True),
-        *(([change], False) for change in (
-            "tune.seed=1", "tune.search=random", "until={ma: 0.9}", "tune.space={emso: {k: [1, 2]}}",
-            "data.validation={source: miniature, start: 5}", "models.0.retrained=THIRD",
-            "collapse={perplexity: [0.5, 6]}", "methods.emso={scale: d}", "training.early_stop=1.5",
-        )),
-    ],
-)  # fmt: skip
+OF_STUDIES = [
+    (["tune.budget={trials: 50}", "name=other", "training.micro_batch=1", "seeds=[1, 3]", "keep_erased=all"], True),
+    (["data.utility.prompts=5", "evaluators.memorization={n: 3}", "collapse={mauve: 0.3}"], True),
+    *(([change], False) for change in (
+        "tune.seed=1", "tune.search=random", "until={ma: 0.9}", "tune.space={emso: {k: [1, 2]}}",
+        "data.validation={source: miniature, start: 5}", "models.0.retrained=THIRD",
+        "collapse={perplexity: [0.5, 6]}", "methods.emso={scale: d}", "training.early_stop=1.5",
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "is_same"), OF_STUDIES)
 def test_a_studys_id_names_what_decides_its_candidates_but_not_how_many(planned, changes, is_same):
     before, after = (studies(planned(*changed))["emso"].study_id for changed in ((), changes))
     assert (before == after) == is_same
@@ -181,22 +174,20 @@ def tuned(sound):
     return text.replace("ranking: {at: {task_arithmetic: 0.04}}\n", "").replace("4}\n  retain", "8}\n  retain")
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "reason"),
-    [
-        (["until={}"], "tune", "searches settings for levels, and the file names none: add until: {ma: [0.75]}."),
-        (["seeds=[3, 1000000]"], "seeds.1", "1000000 is a seed of candidates (tune.seed + a multiple of 1,000,000)"),
-        (["tune.space={emso: {epochs: {low: 0, high: 2}}}"], "tune.space.emso.epochs", "low must be above 0 and below"),
-        (["tune.space={gradient_difference: {training: {learning_rate: [1e-5]}}}"],
-         "tune.space.gradient_difference.training.learning_rate", "is fixed by methods.gradient_difference.training.l"),
-        (["methods.emso={epochs: [1, 2]}"], "methods.emso.epochs", "is a list of strengths, and a tuned sweep search"),
-        (["ranking.at={task_arithmetic: 0.05}"], "ranking.at.task_arithmetic", "ranks the walk to its first level"),
-    ],
-)  # fmt: skip
-def test_faults_of_form(check, tuned, changes, path, reason):
-    found = check(*changes, text=tuned)
-    assert list(found) == [path]
-    assert reason in found[path]
+FAULTS = [
+    (["until={}"], "tune", "searches settings for levels, and the file names none: add until: {ma: [0.75]}."),
+    (["seeds=[3, 1000000]"], "seeds.1", "1000000 is a seed of candidates (tune.seed + a multiple of 1,000,000)"),
+    (["tune.space={emso: {epochs: {low: 0, high: 2}}}"], "tune.space.emso.epochs", "low must be above 0 and below"),
+    (["tune.space={gradient_difference: {training: {learning_rate: [1e-5]}}}"],
+     "tune.space.gradient_difference.training.learning_rate", "is fixed by methods.gradient_difference.training.l"),
+    (["methods.emso={epochs: [1, 2]}"], "methods.emso.epochs", "is a list of strengths, and a tuned sweep search"),
+    (["ranking.at={task_arithmetic: 0.05}"], "ranking.at.task_arithmetic", "ranks the walk to its first level"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "path", "reason"), FAULTS)
+def test_faults_of_form(fault_at, tuned, changes, path, reason):
+    assert reason in fault_at(path, *changes, text=tuned)
 
 
 @pytest.mark.parametrize(("endings", "distinct"), [("abcabc", 3), ("abcd", 4)])
@@ -207,16 +198,13 @@ def test_a_forget_set_that_cannot_be_halved(planned, refused, tmp_path, endings,
     if distinct >= 4:
         assert planned(forget).studies
         return
-    path, reason = refused(planned, forget)
-    assert path == "data.forget"
-    assert f"has {distinct} distinct continuation" in reason
+    assert f"has {distinct} distinct continuation" in refused(planned, "data.forget", forget)
     assert planned(forget, "tune=null").trials, "untuned there is nothing to halve"
 
 
 def test_a_method_that_declares_nothing_needs_a_range_for_its_strength(planned, refused, monkeypatch):
     monkeypatch.setattr(tuning, "declared_space", lambda plugin: {})
-    path, reason = refused(planned, "methods={gradient_ascent: }")
-    assert path == "methods.gradient_ascent"
+    reason = refused(planned, "methods.gradient_ascent", "methods={gradient_ascent: }")
     assert reason.startswith("does not declare in which range 'epochs' is to be searched: say so here, tune.space:")
     found = planned("methods={gradient_ascent: }", "tune.space={gradient_ascent: {epochs: {low: 1, high: 3}}}")
     assert {spec.walk_to for spec in found.trials if not spec.is_reference} == {3}

@@ -49,26 +49,24 @@ def test_a_walks_id_names_what_decides_its_strength(walked):
     assert {key[0] for key in before if before[key] != longer[key]} == {"emso"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "reason"),
-    [
-        (["until={el_3: [0.1]}"], "until.el_3", "no metric that a dial is walked by is called 'el_3'"),
-        (["until={ma: [1]}"], "until.ma", "must be a number of at least 0 and below 1, unseen"),
-        (["until={ma: [0.75, 0.75]}"], "until.ma", "and none twice."),
-        (["until={ma: [0.75, unseen, 0.78]}"], "until.ma", "has 0.75 and 0.78, which are closer than 0.04"),
-        (["until={ma: []}"], "until.ma", "must name at least one level"),
-        (
-            ["compare={cost: mauve}"],
-            "compare.cost",
-            "no perplexity of this sweep is called 'mauve'. Known: perplexity.",
-        ),
-        ([HERE, "methods.kl_divergence={epochs: 0}"], "methods.kl_divergence.epochs", "0 by itself erases nothing"),
-    ],
-)
-def test_faults_of_levels(check, changes, path, reason):
-    found = check(*changes)
-    assert list(found) == [path]
-    assert reason in found[path]
+FAULTS = [
+    (["until={el_3: [0.1]}"], "until.el_3", "no metric that a dial is walked by is called 'el_3'"),
+    (["until={ma: [1]}"], "until.ma", "must be a number of at least 0 and below 1, unseen"),
+    (["until={ma: [0.75, 0.75]}"], "until.ma", "and none twice."),
+    (["until={ma: [0.75, unseen, 0.78]}"], "until.ma", "has 0.75 and 0.78, which are closer than 0.04"),
+    (["until={ma: []}"], "until.ma", "must name at least one level"),
+    (
+        ["compare={cost: mauve}"],
+        "compare.cost",
+        "no perplexity of this sweep is called 'mauve'. Known: perplexity.",
+    ),
+    ([HERE, "methods.kl_divergence={epochs: 0}"], "methods.kl_divergence.epochs", "0 by itself erases nothing"),
+]
+
+
+@pytest.mark.parametrize(("changes", "path", "reason"), FAULTS)
+def test_faults_of_levels(fault_at, changes, path, reason):
+    assert reason in fault_at(path, *changes)
 
 
 def test_levels_of_what_the_sweep_lacks_are_faults(check, sound, tmp_path):
