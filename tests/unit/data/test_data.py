@@ -33,11 +33,17 @@ def jsonl(tmp_path):
     return write
 
 
-def refusal(call):
-    with pytest.raises(DataError) as caught:
-        call()
-    assert SECRET not in str(caught.value)
-    return str(caught.value)
+@pytest.fixture
+def refusal(tokenizer):
+    """Return a reader of texts that are refused: what is said, which has no text."""
+
+    def read(source, load=load_forget):
+        with pytest.raises(DataError) as caught:
+            load(source, tokenizer, VOCABULARY)
+        assert SECRET not in str(caught.value)
+        return str(caught.value)
+
+    return read
 
 
 def test_forget_texts_are_cut_padded_and_counted(tokenizer, jsonl):
@@ -50,23 +56,21 @@ def test_forget_texts_are_cut_padded_and_counted(tokenizer, jsonl):
     assert found.prefix_tokens == 3
 
 
-def test_every_unusable_line_is_named_at_once(tokenizer, jsonl):
+def test_every_unusable_line_is_named_at_once(refusal, jsonl):
     secret = SECRET.encode()
     lines = [f"{SECRET} is fine", b"", b"\xff\xfe{}", b'{"text": "' + secret, b'{"body": "' + secret + b'"}']
     source = jsonl([*lines, b'{"text": 7}', "abc", "long enough"])
-    message = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
+    message = refusal(source)
     assert message.startswith(f"{source.path} has 6 unusable rows: line 2 is empty; line 3 is not an object ")
     for told in ("line 4 is not an object", "line 5 has no field 'text' (it has body)", "line 6 has a 'text' that is"):
         assert told in message
     assert "and 1 more. Each line must be" in message
 
 
-def test_too_few_rows_says_how_many(tokenizer, jsonl):
+def test_too_few_rows_says_how_many(refusal, jsonl):
     source = jsonl(["text one", "text two"], sequences=5)
-    said = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
-    assert said.startswith(f"{source.path}: 2 sequences are there, and 5 are needed.")
-    message = refusal(lambda: load_forget(jsonl(["text one"], start=1), tokenizer, VOCABULARY))
-    assert "0 sequences are there from row 1 on, and 1 are needed" in message
+    assert refusal(source).startswith(f"{source.path}: 2 sequences are there, and 5 are needed.")
+    assert "0 sequences are there from row 1 on, and 1 are needed" in refusal(jsonl(["text one"], start=1))
 
 
 @pytest.fixture
@@ -97,23 +101,22 @@ NO_TOKEN_IDS = [
 
 
 @pytest.mark.parametrize(("array", "reason"), NO_TOKEN_IDS)
-def test_arrays_that_are_no_token_ids(tokenizer, npy, array, reason):
-    assert reason in refusal(lambda: load_forget(npy(array), tokenizer, VOCABULARY))
+def test_arrays_that_are_no_token_ids(refusal, npy, array, reason):
+    assert reason in refusal(npy(array))
 
 
-def test_the_challenge_needs_its_three_files(tokenizer, tmp_path):
+def test_the_challenge_needs_its_three_files(refusal, tmp_path):
     source = Source(source="extraction_challenge", path=str(tmp_path))
     np.save(tmp_path / "train_prefix.npy", np.ones((2, 3), dtype=np.uint16))
-    message = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
-    assert message.startswith(f"{tmp_path} lacks train_preprefix.npy, train_suffix.npy. Looked for")
+    assert refusal(source).startswith(f"{tmp_path} lacks train_preprefix.npy, train_suffix.npy. Looked for")
     np.save(tmp_path / "train_preprefix.npy", np.zeros((2, 3), dtype=np.uint16))
     np.save(tmp_path / "train_suffix.npy", np.full((3, 3), 2, dtype=np.uint16))
-    assert "different numbers of rows (2, 3)" in refusal(lambda: token_ids(source))
+    assert "different numbers of rows (2, 3)" in refusal(source)
     np.save(tmp_path / "train_suffix.npy", np.full((2, 3), 2, dtype=np.uint16))
     assert token_ids(source).tolist() == [[0, 0, 0, 1, 1, 1, 2, 2, 2]] * 2
 
 
-def test_held_texts_skip_what_is_too_short_and_have_no_prefix(tokenizer, jsonl):
+def test_held_texts_skip_what_is_too_short_and_have_no_prefix(tokenizer, refusal, jsonl):
     lines = ["= Heading =", "a" * 50, "b" * 40, "short", "c" * 60]
     source = jsonl(lines, sequences=3, sequence_tokens=45)
     for load in (load_retain, load_validation):
@@ -121,8 +124,8 @@ def test_held_texts_skip_what_is_too_short_and_have_no_prefix(tokenizer, jsonl):
         assert found.lengths_N.tolist() == [45, 40, 45]
         assert found.prefix_tokens == 1
     assert load_retain(source, tokenizer, VOCABULARY, 40).tokens_NT.shape == (3, 40)
-    message = refusal(lambda: load_retain(jsonl(lines, sequences=4, sequence_tokens=45), tokenizer, VOCABULARY))
-    assert "3 texts of at least 32 tokens are there, and 4 are needed" in message
+    fourth = jsonl(lines, sequences=4, sequence_tokens=45)
+    assert "3 texts of at least 32 tokens are there, and 4 are needed" in refusal(fourth, load_retain)
 
 
 def test_utility_texts_are_a_prompt_and_a_whole_reference(tokenizer, jsonl):
@@ -144,11 +147,10 @@ def test_digests_name_contents_and_prefix_only(tokenizer, jsonl, npy):
         assert load_forget(other, tokenizer, VOCABULARY).digest != one.digest
 
 
-def test_texts_that_changed_since_the_plan_are_refused(tokenizer, jsonl):
+def test_texts_that_changed_since_the_plan_are_refused(tokenizer, refusal, jsonl):
     digest = load_forget(jsonl(["abcdef"]), tokenizer, VOCABULARY).digest
     assert load_forget(jsonl(["abcdef"], digest=digest), tokenizer, VOCABULARY).digest == digest
-    message = refusal(lambda: load_forget(jsonl(["abcdeg"], digest=digest), tokenizer, VOCABULARY))
-    assert "is not what it was when the sweep was planned" in message
+    assert "is not what it was when the sweep was planned" in refusal(jsonl(["abcdeg"], digest=digest))
 
 
 def test_every_kind_of_file_gives_the_same_texts(tokenizer, tmp_path):
@@ -182,19 +184,18 @@ def test_a_start_counts_only_rows_that_are_named(tokenizer, tmp_path):
     assert text_places(after, "forget") == ["line 7", "line 9", "line 11"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "content", "told"),
-    [
-        ("csv", f'text\n"one\ntwo three"\n"{SECRET}",more\nx\n'.encode(), "line 5 has 1 of at least 4 tokens"),
-        ("text", b"abcdef\n\nab\n", "line 3 has 2 of at least 4 tokens"),
-        ("text", b"\xff\xfe", "is not a readable text file in UTF-8"),
-        ("jsonl", b'{"text": [1, 2, 3, 256]}', "line 1 has the token id 256, and the model knows 0 to 255"),
-    ],
-)
-def test_unusable_texts_are_named_by_their_line(tokenizer, tmp_path, kind, content, told):
+UNUSABLE = [
+    ("csv", f'text\n"one\ntwo three"\n"{SECRET}",more\nx\n'.encode(), "line 5 has 1 of at least 4 tokens"),
+    ("text", b"abcdef\n\nab\n", "line 3 has 2 of at least 4 tokens"),
+    ("text", b"\xff\xfe", "is not a readable text file in UTF-8"),
+    ("jsonl", b'{"text": [1, 2, 3, 256]}', "line 1 has the token id 256, and the model knows 0 to 255"),
+]
+
+
+@pytest.mark.parametrize(("kind", "content", "told"), UNUSABLE)
+def test_unusable_texts_are_named_by_their_line(refusal, tmp_path, kind, content, told):
     (tmp_path / "texts").write_bytes(content)
-    source = Source(source=kind, path=str(tmp_path / "texts"), prefix_tokens=3)
-    assert told in refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
+    assert told in refusal(Source(source=kind, path=str(tmp_path / "texts"), prefix_tokens=3))
 
 
 def test_the_real_extraction_challenge(tokenizer):

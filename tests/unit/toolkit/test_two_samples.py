@@ -7,22 +7,16 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from harness.statistics.bootstrap import ItemValues, row_intervals
+from harness.statistics.bootstrap import row_intervals
 from harness.statistics.contrasts import paired_contrast
 from harness.toolkit import auc_items
+from tests.unit.statistics.values import item_values
 
 
 def scores(seed, members=23, others=41, apart=0.8):
     """Scores of members and others; rounded, so that many are tied."""
     generator = np.random.default_rng(seed)
     return generator.normal(apart, 1, members).round(1), generator.normal(0, 1, others).round(1)
-
-
-def item_values(*rows):
-    items = np.stack(rows)
-    return ItemValues(
-        values_RN=items, weights_RN=np.ones_like(items), clusters_N=np.arange(items.shape[1]), items="texts"
-    )
 
 
 def pair_wins(members, others):
@@ -75,7 +69,7 @@ def test_two_aucs_on_the_same_texts_are_compared_with_their_covariance(seed):
 def test_intervals_of_drawn_texts_hold_the_true_auc():
     generator = np.random.default_rng(7)
     drawn = [auc_items(generator.normal(1, 1, 30), generator.normal(0, 1, 60)) for _ in range(400)]
-    low, high = row_intervals(item_values(*drawn)).T
+    low, high = row_intervals(item_values(drawn, items="texts")).T
     true = norm.cdf(1 / math.sqrt(2))
     assert 0.92 < np.mean((low < true) & (true < high)) < 0.98
     assert np.mean((low < 0.5) & (high > 0.5)) < 0.1, "they are no wider than they need to be"
