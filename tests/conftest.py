@@ -42,6 +42,7 @@ from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal, Measurement, Point, Walked
 from harness.records.results import Results, trial_results
 from harness.testing import Conformance
+from tests.unit.tasks import maker
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -102,33 +103,25 @@ _AT_LAST_FREEZE = [None, 0]
 """The file whose test was to begin, and how many modules were imported."""
 
 
-@pytest.fixture(scope="session")
-def make_model():
-    """Return a maker of GPT-Neos whose weights are large enough for opinions of their own."""
-
-    def make(seed=0, layers=4, hidden=32, heads=4, vocabulary=60, window=8, scale=0.3, positions=128):
-        torch.manual_seed(seed)
-        config = GPTNeoConfig(
-            vocab_size=vocabulary, hidden_size=hidden, num_layers=layers, num_heads=heads, window_size=window,
-            attention_types=[[["global", "local"], layers // 2]], max_position_embeddings=positions,
-            initializer_range=scale, bos_token_id=0, eos_token_id=0,
-            resid_dropout=0.0, embed_dropout=0.0, attention_dropout=0.0,
-        )  # fmt: skip
-        return GPTNeoForCausalLM(config).eval()
-
-    return make
+@maker
+def make_model(seed=0, layers=4, hidden=32, heads=4, vocabulary=60, window=8, scale=0.3, positions=128):
+    """Make a GPT-Neo whose weights are large enough for opinions of its own."""
+    torch.manual_seed(seed)
+    config = GPTNeoConfig(
+        vocab_size=vocabulary, hidden_size=hidden, num_layers=layers, num_heads=heads, window_size=window,
+        attention_types=[[["global", "local"], layers // 2]], max_position_embeddings=positions,
+        initializer_range=scale, bos_token_id=0, eos_token_id=0,
+        resid_dropout=0.0, embed_dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+    return GPTNeoForCausalLM(config).eval()
 
 
-@pytest.fixture(scope="session")
-def make_sequences():
-    """Return a maker of sequences from lists of token ids."""
-
-    def make(rows, prefix_tokens=1, digest="0" * 16):
-        width = max(len(row) for row in rows)
-        tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
-        return Sequences(tokens, torch.tensor([len(row) for row in rows]), prefix_tokens, digest)
-
-    return make
+@maker
+def make_sequences(rows, prefix_tokens=1, digest="0" * 16):
+    """Make sequences from lists of token ids."""
+    width = max(len(row) for row in rows)
+    tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
+    return Sequences(tokens, torch.tensor([len(row) for row in rows]), prefix_tokens, digest)
 
 
 @pytest.fixture(scope="session")
@@ -213,23 +206,19 @@ def copied_mlflow_tables(mlflow_template):
         yield
 
 
-@pytest.fixture(scope="session")
-def make_spec():
-    """Return a maker of trials; `evaluators` are given by their keys."""
-
-    def make(evaluators=None, **changes):
-        keys = evaluators or {name: f"{name}-key" for name in ("memorization", "generation")}
-        text = Source(source="miniature", digest="1" * 16)
-        fields = {"trial_id": "t1", "sweep": "s", "variant": "emso", "method": "emso", "label": "EMSO"}
-        fields |= {"reference": "none", "settings": {"k": 2}, "method_version": 1, "seed": 0, "judges": {}}
-        fields |= {"strength_name": "epochs", "strengths": (1, 2), "training": Training(), "engine": Engine()}
-        fields |= {"model": Checkpoint("miniature-m", "/m", "/m", "0" * 16)}
-        fields |= {"memorization": MemorizedModel(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9)}
-        fields |= {"forget": text, "retain": None, "utility": text, "validation": text}
-        evaluators = tuple(EvaluatorSpec(name=name, version=1, settings={}, key=keys[name]) for name in keys)
-        return Trial(**fields | {"evaluators": evaluators} | changes)
-
-    return make
+@maker
+def make_spec(evaluators=None, **changes):
+    """Make a trial; `evaluators` are given by their keys."""
+    keys = evaluators or {name: f"{name}-key" for name in ("memorization", "generation")}
+    text = Source(source="miniature", digest="1" * 16)
+    fields = {"trial_id": "t1", "sweep": "s", "variant": "emso", "method": "emso", "label": "EMSO"}
+    fields |= {"reference": "none", "settings": {"k": 2}, "method_version": 1, "seed": 0, "judges": {}}
+    fields |= {"strength_name": "epochs", "strengths": (1, 2), "training": Training(), "engine": Engine()}
+    fields |= {"model": Checkpoint("miniature-m", "/m", "/m", "0" * 16)}
+    fields |= {"memorization": MemorizedModel(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9)}
+    fields |= {"forget": text, "retain": None, "utility": text, "validation": text}
+    evaluators = tuple(EvaluatorSpec(name=name, version=1, settings={}, key=keys[name]) for name in keys)
+    return Trial(**fields | {"evaluators": evaluators} | changes)
 
 
 @pytest.fixture(scope="session")
@@ -244,27 +233,19 @@ def make_row(make_spec):
     return make
 
 
-@pytest.fixture(scope="session")
-def make_plan():
-    """Return a maker of plans of the trials it is given."""
-
-    def make(*trials, **changes):
-        fields = {"sweep": "s", "question": "What does it cost?", "file": "# What?\nname: s\n", "overrides": ()}
-        fields |= {"trials": trials, "ranked_at": {}, "collapse": Collapse(), "samples": "redacted"}
-        return Plan(**fields | changes)
-
-    return make
+@maker
+def make_plan(*trials, **changes):
+    """Make a plan of these trials."""
+    fields = {"sweep": "s", "question": "What does it cost?", "file": "# What?\nname: s\n", "overrides": ()}
+    fields |= {"trials": trials, "ranked_at": {}, "collapse": Collapse(), "samples": "redacted"}
+    return Plan(**fields | changes)
 
 
-@pytest.fixture(scope="session")
-def make_point():
-    """Return a maker of a trial's points."""
-
-    def make(spec, strength=None, **changes):
-        fields = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
-        return Point(**fields | {"erase_seconds": 1.0, "peak_memory_bytes": 7, "notes": {}} | changes)
-
-    return make
+@maker
+def make_point(spec, strength=None, **changes):
+    """Make a point of a trial."""
+    fields = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
+    return Point(**fields | {"erase_seconds": 1.0, "peak_memory_bytes": 7, "notes": {}} | changes)
 
 
 @pytest.fixture(scope="session")
@@ -444,6 +425,18 @@ def check(world, sound, plan_text):
             return {}
         assert len(set(faults)) == len(faults), "no fault twice"
         return {fault.path: fault.reason.replace(f"{world}/", "") for fault in faults}
+
+    return run
+
+
+@pytest.fixture
+def fault_at(check):
+    """Return a checker of a file with one fault, which is at this path: what is said of it."""
+
+    def run(path, *changes, **replaced):
+        found = check(*changes, **replaced)
+        assert list(found) == [path]
+        return found[path]
 
     return run
 

@@ -59,17 +59,17 @@ def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypa
         Conformance().test_its_first_step_forgets(plugin, name, Artifacts(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("changes", "may_keep", "said"),
-    [
-        ((0.2, -0.1, 0.1), False, None),
-        ((1e-4, -3e-4, 1e-4), False, "it does not forget: .* tells no direction"),
-        ((1e-4, -3e-4, 1e-4), True, None),
-        ((-0.2, -0.1, -0.3), True, "it memorises"),
-        ((-1e-4, -1e-4, -1e-4), True, "it memorises"),
-        ((0.0, 0.0, 0.0), False, "it does not forget"),
-    ],
-)
+CHANGES = [
+    ((0.2, -0.1, 0.1), False, None),
+    ((1e-4, -3e-4, 1e-4), False, "it does not forget: .* tells no direction"),
+    ((1e-4, -3e-4, 1e-4), True, None),
+    ((-0.2, -0.1, -0.3), True, "it memorises"),
+    ((-1e-4, -1e-4, -1e-4), True, "it memorises"),
+    ((0.0, 0.0, 0.0), False, "it does not forget"),
+]
+
+
+@pytest.mark.parametrize(("changes", "may_keep", "said"), CHANGES)
 def test_noise_is_told_from_a_wrong_sign(changes, may_keep, said):
     suite = Conformance()
     suite.may_keep_likelihood = may_keep
@@ -97,14 +97,14 @@ class OneWeight(Evaluator):
         return Evaluation({"x": 1.0 if self.is_constant else weight})
 
 
-@pytest.mark.parametrize(
-    ("settings", "test", "said"),
-    [
-        ({}, "test_worse_models_get_worse_numbers", None),
-        ({"is_constant": True}, "test_worse_models_get_worse_numbers", "^$"),
-        ({"group": "My privacy"}, "test_it_reports_what_it_declares", "'My privacy' is no name of a group"),
-    ],
-)
+OF_ANY_GROUP = [
+    ({}, "test_worse_models_get_worse_numbers", None),
+    ({"is_constant": True}, "test_worse_models_get_worse_numbers", "^$"),
+    ({"group": "My privacy"}, "test_it_reports_what_it_declares", "'My privacy' is no name of a group"),
+]
+
+
+@pytest.mark.parametrize(("settings", "test", "said"), OF_ANY_GROUP)
 def test_metrics_of_any_group_and_direction_are_tried(tmp_path, settings, test, said):
     suite, evaluator = EvaluatorConformance(), OneWeight(**settings)
     with nullcontext() if said is None else pytest.raises(AssertionError, match=said):

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from harness.contracts import Training
 from harness.settings import Engine
+from harness.toolkit import token_negative_entropy, token_nll
 
 
 @dataclass
@@ -35,6 +37,19 @@ def evaluation_task(forget, **given):
     """Return a task of an evaluator that has what is given, and computes anew what trials share."""
     shared = {"cached": lambda key, make: make(), "original_digest": lambda: "o", "retrained_digest": lambda: "r"}
     return SimpleNamespace(**{"forget": forget, "is_original": False, **shared, **given})
+
+
+def maker(make):
+    """Return a session's fixture that is this function itself."""
+    return pytest.fixture(lambda: make, scope="session", name=make.__name__)
+
+
+def nll(batch, logits_BSV):
+    return batch.mean(token_nll(logits_BSV, batch.targets_BS))
+
+
+def negative_entropy(batch, logits_BSV):
+    return batch.mean(token_negative_entropy(logits_BSV))
 
 
 def weights(model):

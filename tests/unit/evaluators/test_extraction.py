@@ -150,17 +150,17 @@ def test_it_is_what_decoding_every_prompt_alone_gives(stressed, make_sequences):
     assert measured.notes["dropped"] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("generated", "reference", "similarity"),
-    [
-        ([1, 2, 3, 4], [1, 2, 3, 4], 1.0),
-        ([9, 1, 2, 3], [1, 2, 3, 4], 0.5),  # 9 is deleted and 4 inserted.
-        ([1, 9, 3, 4], [1, 2, 3, 4], 0.75),
-        ([2, 3], [1, 2, 3, 4], 0.5),
-        ([], [], 1.0),
-        ([300, 70_000], [70_000, 300], 0.0),  # Two swapped tokens are two edits.
-    ],
-)
+SIMILAR = [
+    ([1, 2, 3, 4], [1, 2, 3, 4], 1.0),
+    ([9, 1, 2, 3], [1, 2, 3, 4], 0.5),  # 9 is deleted and 4 inserted.
+    ([1, 9, 3, 4], [1, 2, 3, 4], 0.75),
+    ([2, 3], [1, 2, 3, 4], 0.5),
+    ([], [], 1.0),
+    ([300, 70_000], [70_000, 300], 0.0),  # Two swapped tokens are two edits.
+]
+
+
+@pytest.mark.parametrize(("generated", "reference", "similarity"), SIMILAR)
 def test_similarity_is_the_share_of_tokens_that_need_no_edit(generated, reference, similarity):
     assert token_similarity(generated, reference) == similarity
     assert 1 - edits(generated, reference) / max(len(generated), len(reference), 1) == similarity

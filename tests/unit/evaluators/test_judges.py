@@ -36,9 +36,8 @@ def judged_by(perplexity):
 
 
 @pytest.mark.parametrize("name", ["miniature", "miniature-l"])
-def test_a_judge_of_the_embedded_corpus_is_refused_other_texts(check, foreign, name):
-    [(place, said)] = check(data=foreign, judges=judged_by(name)).items()
-    assert place == "judges.perplexity"
+def test_a_judge_of_the_embedded_corpus_is_refused_other_texts(check, fault_at, foreign, name):
+    said = fault_at("judges.perplexity", data=foreign, judges=judged_by(name))
     assert said.startswith(f"'{name}' has read nothing but the embedded corpus, so it cannot judge utility texts from")
     assert "Write judges: {perplexity: original, features: original}" in said
     assert check(judges=judged_by(name)) == {}, "its own texts it may judge"

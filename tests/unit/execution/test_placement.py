@@ -79,15 +79,15 @@ def with_workers(workers, cpus=1, gpus=0.0):
     return replace(small_spec(), cpus=cpus, gpus=gpus, engine=Engine(deepspeed=DeepSpeed(workers=workers)))
 
 
-@pytest.mark.parametrize(
-    ("spec", "has", "at_once"),
-    [
-        (with_workers(2), {"CPU": 8}, 4), (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 2}, 1),
-        (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 4}, 2), (with_workers(2, gpus=1.0), {"CPU": 2, "GPU": 4}, 1),
-        (with_workers(2, gpus=0.5), {"CPU": 64, "GPU": 4}, 4), (with_workers(2, gpus=0.05), {"CPU": 64, "GPU": 1}, 10),
-        (with_workers(3, cpus=3, gpus=1.0), {"CPU": 8}, 1), (with_workers(1, gpus=1.0), {"CPU": 8, "GPU": 1}, math.inf),
-    ],
-)  # fmt: skip
+AT_ONCE = [
+    (with_workers(2), {"CPU": 8}, 4), (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 2}, 1),
+    (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 4}, 2), (with_workers(2, gpus=1.0), {"CPU": 2, "GPU": 4}, 1),
+    (with_workers(2, gpus=0.5), {"CPU": 64, "GPU": 4}, 4), (with_workers(2, gpus=0.05), {"CPU": 64, "GPU": 1}, 10),
+    (with_workers(3, cpus=3, gpus=1.0), {"CPU": 8}, 1), (with_workers(1, gpus=1.0), {"CPU": 8, "GPU": 1}, math.inf),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "has", "at_once"), AT_ONCE)
 def test_trials_with_workers_are_as_many_as_both_cpus_and_gpus_allow(spec, has, at_once):
     assert trials_at_once([spec, spec], has) == at_once
     assert trials_at_once([spec, with_workers(4)], has) == 1, "the room for each would not be known"

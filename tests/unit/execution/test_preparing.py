@@ -125,19 +125,19 @@ class Silent(Evaluator):
         return Evaluation({})
 
 
-@pytest.mark.parametrize(
-    ("returned", "reason"),
-    [
-        (None, "'it' returned NoneType: `evaluate` must return an Evaluation."),
-        (Evaluation({}), "'it' did not report what it declares, bad, and nothing else (NaN: not measured)."),
-        (Evaluation({"bad": 0.1, "worse": 1.0}), "'it' did not report what it declares, bad, and nothing"),
-        (
-            Evaluation({"bad": "much"}),
-            "'it' reported no bad that can be true: it must be a number from 0 to 1, or NaN.",
-        ),
-        (Evaluation({"bad": math.inf}), "'it' reported no bad that can be true: it must be a number from 0 to 1, or"),
-    ],
-)
+UNDECLARED = [
+    (None, "'it' returned NoneType: `evaluate` must return an Evaluation."),
+    (Evaluation({}), "'it' did not report what it declares, bad, and nothing else (NaN: not measured)."),
+    (Evaluation({"bad": 0.1, "worse": 1.0}), "'it' did not report what it declares, bad, and nothing"),
+    (
+        Evaluation({"bad": "much"}),
+        "'it' reported no bad that can be true: it must be a number from 0 to 1, or NaN.",
+    ),
+    (Evaluation({"bad": math.inf}), "'it' reported no bad that can be true: it must be a number from 0 to 1, or"),
+]
+
+
+@pytest.mark.parametrize(("returned", "reason"), UNDECLARED)
 def test_numbers_that_an_evaluator_did_not_declare_are_refused(returned, reason, monkeypatch):
     declared = Metric(name="bad", better="lower", unit="", low=0.0, high=1.0, group="damage", source="", title="")
     evaluator = SimpleNamespace(metrics=(declared,), evaluate=lambda model, task: returned)

@@ -1,11 +1,10 @@
 """Evaluators that read unseen or retain texts: who gets them, what is refused, and what is measured anew."""
 
 import ast
-import importlib.util
 import json
 import re
-import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,22 +24,14 @@ HOLDOUT = "data.holdout={source: jsonl, path: FOLDER/letters.jsonl, start: 6}"
 RETAINED = "data.retain={source: jsonl, path: FOLDER/passages.jsonl, start: 8, sequences: 4}"
 
 
-def module_of(path):
-    spec = importlib.util.spec_from_file_location(f"plugin_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
-def attack():
+def attack(monkeypatch):
     """Make an outside package's evaluator one of this process, and return its module."""
-    module = module_of(PACKAGE / "loss_attack.py")
+    monkeypatch.syspath_prepend(PACKAGE.parent)
+    module = import_module("lethe_unlikelihood.loss_attack")
     EVALUATORS.add("loss_attack", module)
     yield module
     vars(EVALUATORS).pop("_entry_points", None)
-    del sys.modules[module.__name__]
 
 
 @pytest.fixture

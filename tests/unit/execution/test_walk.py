@@ -43,27 +43,27 @@ def walked(dial, walk_to, ma_at, level=0.75, stop=None):
     return erased, probes[-1]["strength"], reason
 
 
-@pytest.mark.parametrize(
-    ("dial", "walk_to", "ma_at", "erased", "found", "reason"),
-    [
-        # .6 after an epoch; .9, .8, .7 after quarters of it; .75 at the one step between .8 and .7.
-        (EPOCHS, 3, lambda s: LINE[round(8 * s)], [[1], [0.25, 0.5, 0.75], [0.625]], 0.625, ""),
-        (EPOCHS, 3, lambda s: 1 - 0.12 * s, [[1, 2]], 2, ""),  # .76 is near enough.
-        (EPOCHS, 2.5, lambda s: 1 - 0.096 * s, [[1, 2, 2.5]], 2.5, ""),
-        (EPOCHS, 3, lambda s: 0.9, [[1, 2, 3]], 3, "the dial ends at epochs 3"),
-        (EPOCHS, 1, lambda s: 0.9 if s < 1 else 0.6, [[1], [0.25, 0.5, 0.75], [0.875]], 0.875,
-         "MA goes from 0.90 at epochs 0.875 to 0.60 at epochs 1 at once"),
-        (EPOCHS, 3, lambda s: NAN if s > 1 else 0.9, [[1, 2], [1.25], [1.125]], 1.125,
-         "the model collapses at epochs 1.125: its perplexity is no number"),
-        (WHOLE_EPOCHS, 3, lambda s: {1: 0.9, 2: 0.5}[s], [[1, 2]], 2,
-         "MA goes from 0.90 at epochs 1 to 0.50 at epochs 2 at once"),
-        # The line between both ends is at the level at gamma 1, which has .5; then the middle, and so on.
-        (DIAL, 3.0, lambda g: 1 / (1 + g), [[3.0], [1.0], [0.5], [0.375], [0.1875], [0.3379]], 0.3379, ""),
-        (DIAL, 0.1, lambda g: 1 / (1 + g), [[0.1]], 0.1, "the dial ends at gamma 0.1"),
-        (DIAL, 8, lambda g: 0.9 if g < 3 else 0.5, [[8], [4], [2], [3]], 3,
-         "MA goes from 0.90 at gamma 2 to 0.50 at gamma 3 at once"),
-    ],
-)  # fmt: skip
+BY_HAND = [
+    # .6 after an epoch; .9, .8, .7 after quarters of it; .75 at the one step between .8 and .7.
+    (EPOCHS, 3, lambda s: LINE[round(8 * s)], [[1], [0.25, 0.5, 0.75], [0.625]], 0.625, ""),
+    (EPOCHS, 3, lambda s: 1 - 0.12 * s, [[1, 2]], 2, ""),  # .76 is near enough.
+    (EPOCHS, 2.5, lambda s: 1 - 0.096 * s, [[1, 2, 2.5]], 2.5, ""),
+    (EPOCHS, 3, lambda s: 0.9, [[1, 2, 3]], 3, "the dial ends at epochs 3"),
+    (EPOCHS, 1, lambda s: 0.9 if s < 1 else 0.6, [[1], [0.25, 0.5, 0.75], [0.875]], 0.875,
+     "MA goes from 0.90 at epochs 0.875 to 0.60 at epochs 1 at once"),
+    (EPOCHS, 3, lambda s: NAN if s > 1 else 0.9, [[1, 2], [1.25], [1.125]], 1.125,
+     "the model collapses at epochs 1.125: its perplexity is no number"),
+    (WHOLE_EPOCHS, 3, lambda s: {1: 0.9, 2: 0.5}[s], [[1, 2]], 2,
+     "MA goes from 0.90 at epochs 1 to 0.50 at epochs 2 at once"),
+    # The line between both ends is at the level at gamma 1, which has .5; then the middle, and so on.
+    (DIAL, 3.0, lambda g: 1 / (1 + g), [[3.0], [1.0], [0.5], [0.375], [0.1875], [0.3379]], 0.3379, ""),
+    (DIAL, 0.1, lambda g: 1 / (1 + g), [[0.1]], 0.1, "the dial ends at gamma 0.1"),
+    (DIAL, 8, lambda g: 0.9 if g < 3 else 0.5, [[8], [4], [2], [3]], 3,
+     "MA goes from 0.90 at gamma 2 to 0.50 at gamma 3 at once"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dial", "walk_to", "ma_at", "erased", "found", "reason"), BY_HAND)
 def test_walks_by_hand(dial, walk_to, ma_at, erased, found, reason):
     assert walked(dial, walk_to, ma_at) == (erased, found, reason)
 

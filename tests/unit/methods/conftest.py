@@ -8,7 +8,7 @@ import torch
 from harness.contracts import Training
 from harness.toolkit import nll_loss, train
 from harness.toolkit.finetune import micro_batches
-from tests.unit.tasks import Task, random_rows
+from tests.unit.tasks import Task, maker, random_rows
 
 
 @pytest.fixture
@@ -22,41 +22,29 @@ def texts(make_sequences):
     return lambda seed=0: make_sequences(random_rows(12, 7, 9, 3, 12, seed=seed))
 
 
-@pytest.fixture
-def batches():
-    """Return a maker of the micro-batches of one global batch: all texts, cut unevenly."""
-
-    def make(texts, micro_batch=2):
-        training = Training(global_batch=len(texts), micro_batch=micro_batch)
-        return micro_batches(texts, torch.arange(len(texts)), training, torch.device("cpu"))
-
-    return make
+@maker
+def batches(texts, micro_batch=2):
+    """Make the micro-batches of one global batch: all texts, cut unevenly."""
+    training = Training(global_batch=len(texts), micro_batch=micro_batch)
+    return micro_batches(texts, torch.arange(len(texts)), training, torch.device("cpu"))
 
 
-@pytest.fixture
-def nll_of():
+@maker
+def nll_of(model, texts):
     """Return what a model says of each text, read alone and without padding: the NLL of every token but the first."""
-
-    def nll(model, texts):
-        by_text = []
-        for tokens, length in zip(texts.tokens_NT, texts.lengths_N, strict=True):
-            log_p = model(tokens[None, :length]).logits[0, :-1].log_softmax(dim=-1)
-            by_text.append(-log_p[torch.arange(length - 1), tokens[1:length]])
-        return by_text
-
-    return nll
+    by_text = []
+    for tokens, length in zip(texts.tokens_NT, texts.lengths_N, strict=True):
+        log_p = model(tokens[None, :length]).logits[0, :-1].log_softmax(dim=-1)
+        by_text.append(-log_p[torch.arange(length - 1), tokens[1:length]])
+    return by_text
 
 
-@pytest.fixture
-def gradient():
+@maker
+def gradient(model, loss):
     """Return the gradient of a loss in all of a model's weights, as one vector."""
-
-    def of(model, loss):
-        model.zero_grad()
-        loss.backward()
-        return torch.cat([weight.grad.flatten() for weight in model.parameters()])
-
-    return of
+    model.zero_grad()
+    loss.backward()
+    return torch.cat([weight.grad.flatten() for weight in model.parameters()])
 
 
 @pytest.fixture

@@ -133,13 +133,13 @@ def erased(tmp_path_factory):
     return erased.model
 
 
-@pytest.mark.parametrize(
-    ("evaluator", "names", "said"),
-    [
-        (Depth(), ["depth"], "has no layers of its own"),
-        (Relearning(), ["relearned_ma", "relearned_by_retain_ma"], "no relearning is measured"),
-    ],
-)
+OF_WEIGHTS = [
+    (Depth(), ["depth"], "has no layers of its own"),
+    (Relearning(), ["relearned_ma", "relearned_by_retain_ma"], "no relearning is measured"),
+]
+
+
+@pytest.mark.parametrize(("evaluator", "names", "said"), OF_WEIGHTS)
 def test_attacks_on_its_weights_say_that_they_cannot_measure_it(erased, tmp_path, evaluator, names, said):
     evaluation = evaluator.evaluate(erased, small_task(evaluator, erased, Artifacts(tmp_path)))
     unknown = [name for name, number in evaluation.numbers.items() if number != number]

@@ -13,9 +13,9 @@ from harness.models.blocks import FAMILIES, block_count, block_place, blocks, co
 from harness.toolkit.engines import TorchEngine
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.layerwise import gradients_by_layer
-from harness.toolkit.losses import token_negative_entropy, token_nll
 from methods.emso import EMSO
 from tests.unit.families import HEADS, HIDDEN, LAYERS, UNGROUPED, make_tiny
+from tests.unit.tasks import negative_entropy, nll
 
 OWN_WIDTH = ("mistral", "qwen3", "gemma", "gemma2", "gemma3_text")
 """Heads of these may be wider than the hidden size divided among them."""
@@ -239,13 +239,9 @@ def test_gradients_layer_by_layer_are_those_of_the_whole_model_to_the_last_bit(m
     rows = [row[:length] for row, length in zip([*TOKENS.tolist(), [7] * 9], (10, 4, 10, 7, 9), strict=True)]
     batches = micro_batches(make_sequences(rows), torch.arange(5), TRAINING, torch.device("cpu"))
     names = list(dict.fromkeys(block.parameter for block in blocks(model)))
-    losses = (
-        lambda batch, logits_BSV: batch.mean(token_nll(logits_BSV, batch.targets_BS)),
-        lambda batch, logits_BSV: batch.mean(token_negative_entropy(logits_BSV)),
-    )
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
-        by_layer = list(gradients_by_layer(model, batches, names, losses))
-        whole = of_the_whole_model(model, batches, names, losses)
+        by_layer = list(gradients_by_layer(model, batches, names, (nll, negative_entropy)))
+        whole = of_the_whole_model(model, batches, names, (nll, negative_entropy))
     assert len(by_layer) == LAYERS
     for number, expected in enumerate(whole):
         ours = {name: gradient for layer in by_layer for name, gradient in layer[number].items()}

@@ -69,13 +69,13 @@ def test_a_row_of_several_strengths_is_ranked_at_one(check):
         assert "which strength of 'task_arithmetic' is ranked, one of 0.04, 0.08." in found
 
 
-@pytest.mark.parametrize(
-    ("settings", "path", "reason"),
-    [
-        ("{tasks: [piqua]}", "reasoning.tasks.0", "Did you mean 'piqa'?"),
-        ("{tasks_path: FOLDER, tasks: [piqa]}", "reasoning", "row 1: its label is None; allowed are 0, 1."),
-    ],
-)
+OF_REASONING = [
+    ("{tasks: [piqua]}", "reasoning.tasks.0", "Did you mean 'piqa'?"),
+    ("{tasks_path: FOLDER, tasks: [piqa]}", "reasoning", "row 1: its label is None; allowed are 0, 1."),
+]
+
+
+@pytest.mark.parametrize(("settings", "path", "reason"), OF_REASONING)
 def test_reasoning_tasks_are_looked_at_before_anything_runs(fault_at, tmp_path, settings, path, reason):
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "piqa.jsonl").write_text('{"goal": "g", "sol1": "a", "sol2": "b"}\n')

@@ -8,34 +8,24 @@ from evaluators.metrics import ngrams, sampled_prefixes
 from harness.toolkit.cached_models import PairModel
 from harness.toolkit.decoding import CACHE_BYTES, choose, greedy_choices, greedy_continuations, sample, uniforms
 from harness.toolkit.device import READ_TOKENS
-
-
-@torch.no_grad()
-def naive_continuation(model, text, prefix):
-    """Return the greedy continuation and the smallest margin that it rested on."""
-    tokens, margin = text[None, :prefix], float("inf")
-    while tokens.shape[1] < len(text):
-        logits = model(input_ids=tokens, use_cache=False).logits[0, -1]
-        best = logits.topk(2).values
-        margin = min(margin, float(best[0] - best[1]))
-        tokens = torch.cat([tokens, logits.argmax().view(1, 1)], dim=1)
-    return tokens[0, prefix:].tolist(), margin
+from tests.unit.toolkit import test_decoding_families
 
 
 @pytest.fixture(scope="module")
 def naive(model, sequences):
-    """Return (tokens, smallest margin) for every sequence and prefix: a generation each."""
-    return {
-        (place, prefix): naive_continuation(model, sequences.tokens_NT[place, :length], prefix)
-        for place, length in enumerate(sequences.lengths_N.tolist())
-        for prefix in range(1, length)
-    }
+    """Return (tokens, smallest margin) for every sequence and prefix, each sequence alone."""
+    found = {}
+    for place, length in enumerate(sequences.lengths_N.tolist()):
+        written, margins = test_decoding_families.naive(model, sequences.tokens_NT[[place], :length])
+        found |= {(place, prefix): (tokens, margins[0, prefix]) for (_, prefix), tokens in written.items()}
+    return found
 
 
 def recited(model, start, length, slips):
     """Return a text that the model recites but for some slips: what a forget set looks like to it."""
-    written, _ = naive_continuation(model, torch.cat([start, torch.zeros(length, dtype=torch.long)]), len(start))
-    text = torch.cat([start, torch.tensor(written)])
+    blank = torch.cat([start, torch.zeros(length, dtype=torch.long)])
+    written, _ = test_decoding_families.naive(model, blank[None])
+    text = torch.cat([start, torch.tensor(written[0, len(start)])])
     for slip in slips:
         text[slip] = (text[slip] + 1) % 60
     return text[:length]

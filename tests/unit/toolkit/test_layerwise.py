@@ -8,25 +8,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import toolkit
 from harness.contracts import Sequences, Training
 from harness.errors import TrialError
 from harness.models.blocks import FAMILIES, blocks
 from harness.settings import replace
-from harness.toolkit import gradients_by_layer, loss_gradient, mlp_matrices, second_moments, token_nll
+from harness.toolkit import gradients_by_layer, loss_gradient, mean_nll, mlp_matrices, second_moments
 from harness.toolkit.finetune import micro_batches
 from tests.unit.families import make_tiny
-from tests.unit.tasks import random_rows
+from tests.unit.tasks import negative_entropy, nll, random_rows
 
 ROWS, TOKENS = 5, 12
-
-
-def nll(batch, logits_BSV):
-    return batch.mean(token_nll(logits_BSV, batch.targets_BS))
-
-
-def negative_entropy(batch, logits_BSV):
-    return batch.mean(toolkit.token_negative_entropy(logits_BSV))
 
 
 LOSSES = (nll, negative_entropy)
@@ -118,10 +109,6 @@ TRAINING = Training(micro_batch=2)
 def three_texts(make_sequences):
     """Three sequences of 9, 4 and 6 tokens."""
     return make_sequences(random_rows(9, 4, 6, seed=0, tokens=40), prefix_tokens=3)
-
-
-def mean_nll(model, batch):
-    return batch.mean(token_nll(batch.logits(model), batch.targets_BS))
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)

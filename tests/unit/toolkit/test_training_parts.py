@@ -58,56 +58,55 @@ def test_what_is_no_loss_is_refused(share, fault, make_model, texts):
         trained(make_model(1), Task(*texts), lambda *arguments: share)
 
 
-class TestTerms:
-    def test_a_loss_of_two_terms_is_their_sum_to_the_bit(self, make_model, texts):
-        whole, _ = trained(make_model(1), Task(*texts), difference)
-        told = []
-        terms, last = trained(make_model(1), Task(*texts), LossTerms(ascent, nll, 0.5, after_step=told.append))
-        assert torch.equal(whole, terms)
-        assert [sorted(values) for values in told] == [["forget", "loss", "retain"]] * 4
-        assert all(v["loss"] == pytest.approx(v["forget"] + 0.5 * v["retain"], rel=1e-5) for v in told)
-        for name in ("forget", "retain"):
-            assert last.notes[f"{name}_loss_mean"] == pytest.approx((told[2][name] + told[3][name]) / 2)
+def test_a_loss_of_two_terms_is_their_sum_to_the_bit(make_model, texts):
+    whole, _ = trained(make_model(1), Task(*texts), difference)
+    told = []
+    terms, last = trained(make_model(1), Task(*texts), LossTerms(ascent, nll, 0.5, after_step=told.append))
+    assert torch.equal(whole, terms)
+    assert [sorted(values) for values in told] == [["forget", "loss", "retain"]] * 4
+    assert all(v["loss"] == pytest.approx(v["forget"] + 0.5 * v["retain"], rel=1e-5) for v in told)
+    for name in ("forget", "retain"):
+        assert last.notes[f"{name}_loss_mean"] == pytest.approx((told[2][name] + told[3][name]) / 2)
 
 
-class TestGradient:
-    def test_the_sum_of_both_terms_gradients_is_that_of_the_loss(self, in_fp64, texts):
-        def added(step):
-            forget, retain = step.gradient("forget"), step.gradient("retain")
-            return {name: forget[name] + 0.5 * retain[name] for name in forget}
+def test_the_sum_of_both_terms_gradients_is_that_of_the_loss(in_fp64, texts):
+    def added(step):
+        forget, retain = step.gradient("forget"), step.gradient("retain")
+        return {name: forget[name] + 0.5 * retain[name] for name in forget}
 
-        whole, last = trained(in_fp64, Task(*texts), difference)
-        ours, by_rule = trained(in_fp64, Task(*texts), LossTerms(ascent, nll, 0.5, gradient=added))
-        assert largest_change(whole, ours) < 1e-9
-        assert by_rule.notes["loss_mean"] == pytest.approx(last.notes["loss_mean"])
-        alone, _ = trained(in_fp64, Task(*texts), LossTerms(ascent, nll, gradient=lambda step: step.gradient("forget")))
-        assert largest_change(whole, alone) > 1e-3
+    whole, last = trained(in_fp64, Task(*texts), difference)
+    ours, by_rule = trained(in_fp64, Task(*texts), LossTerms(ascent, nll, 0.5, gradient=added))
+    assert largest_change(whole, ours) < 1e-9
+    assert by_rule.notes["loss_mean"] == pytest.approx(last.notes["loss_mean"])
+    alone, _ = trained(in_fp64, Task(*texts), LossTerms(ascent, nll, gradient=lambda step: step.gradient("forget")))
+    assert largest_change(whole, alone) > 1e-3
 
-    def test_weights_are_moved_for_as_long_as_the_context_lasts(self, in_fp64, texts):
-        seen = []
 
-        def rule(step):
-            here = step.gradient("forget")
-            before = {name: weight.detach().clone() for name, weight in step.weights.items()}
-            with step.moved({name: 0.1 * torch.ones_like(weight) for name, weight in step.weights.items()}):
-                there = step.gradient("forget")
-            assert all(torch.equal(before[name], weight) for name, weight in step.weights.items())
-            seen.append((here, there, step.values))
-            return there
+def test_weights_are_moved_for_as_long_as_the_context_lasts(in_fp64, texts):
+    seen = []
 
-        task = Task(*texts, training=replace(TRAINING, global_batch=5, micro_batch=5))
-        trained(in_fp64, task, LossTerms(ascent, nll, gradient=rule))
-        here, there, values = seen[0]
-        for moved, ours in ((0.0, here), (0.1, there)):
-            model = copy.deepcopy(in_fp64)
-            with torch.no_grad():
-                for weight in model.parameters():
-                    weight.add_(moved)
-            expected: list[torch.Tensor] = []
-            list(train(task, model, noting_its_gradient(expected), 1))
-            in_order = torch.cat([ours[name].flatten() for name, _ in model.named_parameters()])
-            assert largest_change(expected[0], in_order) < 1e-12
-        assert values.keys() == {"forget"}
+    def rule(step):
+        here = step.gradient("forget")
+        before = {name: weight.detach().clone() for name, weight in step.weights.items()}
+        with step.moved({name: 0.1 * torch.ones_like(weight) for name, weight in step.weights.items()}):
+            there = step.gradient("forget")
+        assert all(torch.equal(before[name], weight) for name, weight in step.weights.items())
+        seen.append((here, there, step.values))
+        return there
+
+    task = Task(*texts, training=replace(TRAINING, global_batch=5, micro_batch=5))
+    trained(in_fp64, task, LossTerms(ascent, nll, gradient=rule))
+    here, there, values = seen[0]
+    for moved, ours in ((0.0, here), (0.1, there)):
+        model = copy.deepcopy(in_fp64)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(moved)
+        expected: list[torch.Tensor] = []
+        list(train(task, model, noting_its_gradient(expected), 1))
+        in_order = torch.cat([ours[name].flatten() for name, _ in model.named_parameters()])
+        assert largest_change(expected[0], in_order) < 1e-12
+    assert values.keys() == {"forget"}
 
 
 def noting_its_gradient(gradients):
@@ -152,14 +151,14 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
         trained(make_model(1), Task(forget, retain), loss, paired_texts=retain)
 
 
-@pytest.mark.parametrize(
-    ("loss", "parts", "changes", "said"),
-    [
-        (LossTerms(ascent, nll, gradient=dict), {}, {"engine": ON_DEEPSPEED}, "Say engine: torch"),
-        (difference, {"masks": None}, {"training": WITH_ADAPTERS}, "only one of these: set lora: null"),
-        (difference, {"select_row": lambda model, epoch: [0]}, {}, "called 'select_row'. Did you mean 'select_rows'"),
-    ],
-)
+NOT_TOGETHER = [
+    (LossTerms(ascent, nll, gradient=dict), {}, {"engine": ON_DEEPSPEED}, "Say engine: torch"),
+    (difference, {"masks": None}, {"training": WITH_ADAPTERS}, "only one of these: set lora: null"),
+    (difference, {"select_row": lambda model, epoch: [0]}, {}, "called 'select_row'. Did you mean 'select_rows'"),
+]
+
+
+@pytest.mark.parametrize(("loss", "parts", "changes", "said"), NOT_TOGETHER)
 def test_parts_that_do_not_go_together_are_refused(make_model, texts, loss, parts, changes, said):
     with pytest.raises(TrialError, match=said):
         trained(make_model(1), Task(*texts, **changes), loss, **parts)

@@ -28,22 +28,22 @@ def make_task(make_sequences, original, make_model):
     return lambda **changes: evaluation_task(forget, holdout=holdout, **loaders | changes)
 
 
-@pytest.mark.parametrize(
-    ("could", "lost", "depth"),
-    [
-        ([2.0, 4.0], [0.0, 0.0], 0.0),
-        ([2.0, 4.0], [2.0, 4.0], 1.0),
-        ([2.0, 4.0], [1.0, 2.0], 0.5),
-        ([2.0, 4.0], [0.0, 4.0], 4 / 6),
-        ([2.0, 4.0], [9.0, 0.0], 2 / 6),  # more than all is all
-        ([2.0, 4.0], [-9.0, 4.0], 4 / 6),  # less than nothing is nothing
-        ([0.05, 4.0], [0.05, 1.0], 0.25),  # a layer that knows nothing does not count,
-        ([-1.0, 4.0], [-1.0, 1.0], 0.25),
-        ([0.06, 4.0], [0.06, 1.0], 1.06 / 4.06),  # and one that knows little counts as little
-        ([0.05, -3.0], [0.05, 0.0], math.nan),
-        ([2.0, 4.0], [math.nan, 1.0], math.nan),
-    ],
-)
+SHARES = [
+    ([2.0, 4.0], [0.0, 0.0], 0.0),
+    ([2.0, 4.0], [2.0, 4.0], 1.0),
+    ([2.0, 4.0], [1.0, 2.0], 0.5),
+    ([2.0, 4.0], [0.0, 4.0], 4 / 6),
+    ([2.0, 4.0], [9.0, 0.0], 2 / 6),  # more than all is all
+    ([2.0, 4.0], [-9.0, 4.0], 4 / 6),  # less than nothing is nothing
+    ([0.05, 4.0], [0.05, 1.0], 0.25),  # a layer that knows nothing does not count,
+    ([-1.0, 4.0], [-1.0, 1.0], 0.25),
+    ([0.06, 4.0], [0.06, 1.0], 1.06 / 4.06),  # and one that knows little counts as little
+    ([0.05, -3.0], [0.05, 0.0], math.nan),
+    ([2.0, 4.0], [math.nan, 1.0], math.nan),
+]
+
+
+@pytest.mark.parametrize(("could", "lost", "depth"), SHARES)
 def test_it_is_the_share_of_what_layers_could_lose(could, lost, depth):
     assert erasure_depth(could, lost) == pytest.approx(depth, nan_ok=True)
 

@@ -12,8 +12,8 @@ from harness.plugins import METHODS
 from harness.settings import DeepSpeed, Engine, replace
 from harness.toolkit.finetune import engine_for, micro_batches, train
 from harness.toolkit.layerwise import gradients_by_layer
-from harness.toolkit.losses import nll_loss, token_nll
-from tests.unit.tasks import Task, random_rows, weights
+from harness.toolkit.losses import nll_loss
+from tests.unit.tasks import Task, nll, random_rows, weights
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 PLAIN = Engine()
@@ -112,9 +112,6 @@ def test_selection_sees_the_gradients_that_training_sees(make_model, forget):
     batches = micro_batches(forget, torch.arange(4), training, torch.device("cpu"))
     model = make_model(1, layers=2)
     engine = engine_for(PLAIN, model, training)
-
-    def nll(batch, logits_BSV):
-        return batch.mean(token_nll(logits_BSV, batch.targets_BS))
 
     for batch in batches:
         with engine.forward():
