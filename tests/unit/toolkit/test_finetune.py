@@ -121,7 +121,7 @@ def test_early_stop_after_a_whole_epoch_with_its_reason(make_model, forget):
     assert steps[0][2].stop_reason is None
     gone = run(make_model, Task(forget, stopping, strengths=(1, 3), perplexities=(10.0, math.inf)))
     assert [strength for strength, _, _ in gone] == [1]
-    assert gone[0][2].stop_reason == "validation perplexity ∞ after epoch 1 is above 1.03 times the original's 10"
+    assert gone[0][2].stop_reason == "validation perplexity ∞ is above 1.03 times the original's 10"
     patient = Task(forget, stopping, strengths=(1, 3), perplexities=(10.0, 10.2, 10.29, 10.1))
     assert [strength for strength, _, _ in run(make_model, patient)] == [1, 3]
 
