@@ -15,8 +15,9 @@ from harness.analysis.analysis import Analysis
 from harness.commands.results import check_of_export, power_frame
 from harness.contracts import Checkpoint
 from harness.records import items, journal
+from harness.records.results import find_points
 from harness.reporting.sections.answer import answer_figure
-from harness.reporting.summary import answer_markdown, cards, recommended_point
+from harness.reporting.summary import answer_markdown, caption, cards, recommended_point
 from harness.settings import Compare, Level, Source
 
 ORIGINAL = {"ma": 0.95, "perplexity": 20.0, "mauve": 0.8, "unseen_ma": 0.3, "unseen_nll": 2.0}
@@ -142,7 +143,10 @@ def test_a_run_that_missed_the_level_does_not_void_its_row_and_a_broken_row_is_c
     assert rows.loc["b", "ratio"] == pytest.approx((3.0 * 3.7 * 3.9 / (1.0 * 1.2 * 1.3)) ** (1 / 3))
     assert "yes, in 3 of 4 runs" in answer_markdown(analysis)
     assert card_of(analysis)["Seen"].endswith("A costs least: perplexity ×1.14; B ×3.51 in 3 of 4 runs.")
-    assert "yes, 1 of 3 runs done (epochs 2)" in answer_markdown(analysed(seeds=3, a={"price": 1.0}, b={"waits": 1}))
+    begun = analysed(seeds=3, a={"price": 1.0}, b={"waits": 1})
+    assert "yes, 1 of 3 runs done (epochs 2)" in answer_markdown(begun)
+    assert "Means over 1 to 3 seeds." in caption(begun.ranked.table)
+    assert "Means over 3 seeds." in caption(begun.ranked.table.query("variant != 'b'"))
 
 
 def test_fewer_than_three_runs_and_other_levels_have_no_verdict(analysed):
@@ -321,6 +325,11 @@ def test_a_card_made_within_the_results_exports_from_there(analysed):
     analysis = analysed(gd={"price": 1.3})
     object.__setattr__(analysis.results, "folder", Path("s"))
     assert card_of(analysis)["To do"].endswith("lethe export s:gd@0.75 --out s-gd --results .")
+
+
+def test_a_strength_is_named_as_a_report_or_the_table_prints_it(analysed):
+    point = replace(analysed(gd={}).results.measured[-1], strength=11 / 15)
+    assert find_points("gd@0.7333", [point]) == find_points("gd@0.733333", [point]) == [point]
 
 
 def test_without_levels_the_card_names_what_is_over_erased(analysed):

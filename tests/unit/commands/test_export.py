@@ -112,6 +112,9 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
     assert "was not kept. Remove " in refused("s:emso@1")
     assert f"{there} exists already" in refused("s:emso@2", folder=there)
     assert "no measured point is called 's:emsoo@1'. Did you mean 'emso@1'?" in refused("s:emsoo@1")
+    begun = rows["emso"].point_id(1)
+    assert f"no measured point is called 's:{begun[:3]}'" in refused(f"s:{begun[:3]}"), "so short an id may be a method"
+    assert "was not kept" in refused(f"s:{begun[:4]}")
     assert all(rows["emso"].point_id(strength) in refused("s:emso") for strength in (1, 2))
     assert "there are no results of a sweep 'other' here, only of: s." in refused("other:emso@2")
 
