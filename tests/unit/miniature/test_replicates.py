@@ -24,7 +24,7 @@ def make_replicate(tmp_path):
         entries = {}
         for kind, source in (("original", name), ("retrained", f"{name}-retrained")):
             shutil.copytree(miniature.folder(source), folder / kind)
-            shutil.copytree(miniature.tokenizer_folder(), folder / kind, dirs_exist_ok=True)
+            shutil.copytree(miniature.folder("tokenizer"), folder / kind, dirs_exist_ok=True)
             tensors = load_file(folder / kind / "model.safetensors")
             tensors["transformer.ln_f.bias"] += seed / 16
             save_file(tensors, folder / kind / "model.safetensors", {"format": "pt"})
