@@ -87,7 +87,7 @@ def test_a_corpus_s_recited_passages_are_a_forget_set_without_copies(tmp_path, m
     assert lethe(["audit", "miniature-m", "corpus.jsonl", "--write-forget", "H.jsonl"]) == 2
     assert "H.jsonl: nothing is overwritten: give a new name that ends with .jsonl." in capsys.readouterr().err
     assert lethe(["audit", "miniature-m", "corpus.jsonl", "--write-forget", "H.jsonl", "--unseen", "no.jsonl"]) == 2
-    assert "--write-forget takes no more than --field" in capsys.readouterr().err
+    assert "--write-forget takes only --field" in capsys.readouterr().err
     write(tmp_path / "new.jsonl", unseen)
     assert lethe(["audit", "miniature-m", "new.jsonl", "--write-forget", "G.jsonl"]) == 1
     assert "recites none of" in capsys.readouterr().err

@@ -101,9 +101,9 @@ def test_a_stored_model_is_taken_where_the_journal_has_its_point_and_by_the_code
     notes, numbers = made_and_numbers()
     assert notes.keys() == made_and_numbers("name=other")[0].keys() != set(), "another sweep has its own record"
     monkeypatch.setattr("harness.execution.trial.plugin_digest", lambda plugin: "edited")
-    with_more = "evaluators={extraction: {}, prefix_stress: {}}"
+    with_more = "evaluators={extraction: {}, weights: {}}"
     assert made_and_numbers("name=coded", with_more, keep=True)[1].items() > numbers.items()
     shutil.rmtree(sweep.journal.folder.parents[1] / "artifacts" / "erased")
-    outcome = sweep(overrides=["evaluators={extraction: {}, sampled: {tokens: [5]}}"], keep=True)
+    outcome = sweep(overrides=["evaluators={extraction: {}, language_modelling: {}}"], keep=True)
     [failed] = [trial for trial in outcome.results.trials if trial.failure]
     assert "has changed since epochs 1 was made, and its model was not kept" in failed.failure.reason
