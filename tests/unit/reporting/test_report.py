@@ -144,6 +144,13 @@ def test_the_sections_of_frozen_records_say_what_they_said(name):
     assert shown == file.read_text(encoding="utf-8").splitlines()
 
 
+def test_the_curves_of_attacks_say_at_which_level_they_are():
+    section = Attacks(load_results(FROZEN / "attacked").analysis)
+    section.curves = section.curves.assign(target="MA unseen")
+    text = str(section.html({"attack_curves": [Picture("", 1, 1, ())]}))
+    assert "step by step and layer by layer, of methods at MA unseen." in text
+
+
 def test_samples_stand_side_by_side_for_ranked_points_alone(make_plan, rows, records, make_results):
     kept, sample = {}, {"kind": "forget", "prompt": "Once upon", "reference": "a time"}
     for spec, generated in zip(rows, ("as it was", "rubbed out"), strict=True):
