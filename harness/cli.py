@@ -147,7 +147,7 @@ def audit(
         from harness.drafting.passages import write_recited
 
         if unseen or sequences or original or attacks or report or results:
-            raise errors.DataError("--write-forget takes only --field, --tokenizer and lengths: audit what it writes.")
+            raise errors.DataError("--write-forget takes only --field, --tokenizer and lengths; audit the file next.")
         tell(write_recited(given, write_forget))
         return 0
     with run_audit(given, results, attacks=attacks, original=original) as analysis:

@@ -61,10 +61,10 @@ def answer(results: Results, ranked: ranking.RankedTable) -> Answer:
     rows: list[dict[str, Any]] = []
     heads, log_prices = {}, {}
     for model, table in ranked.table.groupby("model", sort=False):
-        paid_in = None if ranked.recitations[str(model)].recites is False else cost  # Nothing to erase has no price.
-        heads[str(model)] = _head(str(model), table, results, paid_in)
+        model_cost = None if ranked.recitations[str(model)].recites is False else cost  # Nothing to erase has no price.
+        heads[str(model)] = _head(str(model), table, results, model_cost)
         for level in results.plan.until:
-            level_rows, logs = _level_rows(str(model), level, table, results, paid_in, ranked.evidence)
+            level_rows, logs = _level_rows(str(model), level, table, results, model_cost, ranked.evidence)
             rows, log_prices[str(model), level.key] = rows + level_rows, logs
     return Answer(pd.DataFrame(rows, columns=list(COLUMNS)), heads, cost, log_prices, seeds.seconds_per_seed(results))
 
@@ -212,8 +212,8 @@ def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | No
         return {}
     with np.errstate(divide="ignore", invalid="ignore"):
         prices_R = np.log(points[cost.name].to_numpy()) - np.log(starts[cost.name].to_numpy())
-    names = points[REPLICATE].where(points["replicate_of"] != "", points["seed"])
-    runs = zip(names, points["replicate_seed"], strict=True)
+    run_names = points[REPLICATE].where(points["replicate_of"] != "", points["seed"])
+    runs = zip(run_names, points["replicate_seed"], strict=True)
     return {run: float(price) for run, price in zip(runs, prices_R, strict=True) if not math.isnan(price)}
 
 

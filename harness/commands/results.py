@@ -306,9 +306,8 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
         items, is_guess = variances[name], math.isnan(one.deviation)
         low, high = EARLIER_DEVIATIONS if is_guess else protocol.deviation_bounds(one.deviation, one.runs - 1)
         log = one.difference if difference is None else math.log1p(difference)
-        powers = sorted(
-            f"{protocol.power(log, bound, one.runs + MORE, len(judged), items):.2f}" for bound in (high, low)
-        )
+        chances = [protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (low, high)]
+        powers = [f"{chance:.2f}" for chance in sorted(chances)]
         counts = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
         run_counts = [f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in counts]
         label, ratio = rows.at[name, "label"], exponential(log)

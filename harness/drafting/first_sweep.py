@@ -306,9 +306,9 @@ def measure_recalls(trials: Sequence[Trial], checkpoint: Checkpoint | None = Non
             ma_N = scoring.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
             needed_N = np.minimum(TOKENS, texts.lengths_N.numpy() - texts.prefix_tokens)
             recited = int((scoring.recited_lengths(texts, predicted_NT) >= needed_N).sum())
-            error = float(np.nanstd(ma_N, ddof=1)) / math.sqrt(len(ma_N)) if len(ma_N) > 1 else math.nan
-            nll = float(nll_NT.nanmean())
-            recalls[spec.method] = Recall(len(texts), recited, float(np.nanmean(ma_N)), error, nll)
+            known_N = ma_N[~np.isnan(ma_N)]
+            error = float(known_N.std(ddof=1)) / math.sqrt(len(known_N)) if len(known_N) > 1 else math.nan
+            recalls[spec.method] = Recall(len(texts), recited, float(known_N.mean()), error, float(nll_NT.nanmean()))
     return recalls
 
 

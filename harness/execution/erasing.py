@@ -140,9 +140,9 @@ VERSION = 1
 TOLERANCE = MIN_APART / 2
 """Largest distance of MA from its level."""
 MAX_HALVINGS = 30
+"""Erasures between the ends of a dial that is not cumulative."""
 # Later ones are by logarithm, since a range may have several orders of magnitude.
 LINEAR_HALVINGS = 12
-"""Erasures between the ends of a dial that is not cumulative."""
 MAX_KEPT = 15
 """Models within an epoch that a walk keeps until the next one."""
 MAX_KEPT_BYTES = 16 * 2**30
@@ -331,8 +331,8 @@ def find_level(
 
     A cumulative dial rises by whole steps until MA is at or below the level. A divisible one is then refined within
     that epoch, in quarters and their quarters, down to one optimiser step. Another dial is bisected, first where the
-    line between both ends meets the level, and after twelve turns by logarithm. `models_at` yields
-    probes at rising values, and is closed after the last.
+    line between both ends meets the level, and after twelve turns by logarithm. `models_at` yields probes at rising
+    values, and is closed after the last.
     """
     probes: list[results.Probe] = []
 

@@ -56,8 +56,8 @@ def sample_for_report(sample: contracts.Sample, policy: Policy, runs: Set[tuple[
         for start in range(len(generated)):
             if tuple(generated[start : start + RUN_WORDS]) in runs:
                 hidden |= {*range(start, start + RUN_WORDS)}
-        shown = (RECITED if place in hidden else word for place, word in enumerate(generated))
-        return asdict(sample) | ({"generated": " ".join(shown)} if hidden else {})
+        marked = (RECITED if place in hidden else word for place, word in enumerate(generated))
+        return asdict(sample) | ({"generated": " ".join(marked)} if hidden else {})
     truth = sample.reference.split()
     words = zip_longest(sample.generated.split(), truth)
     marks = [RECITED if word == true_word else OTHER for word, true_word in words if word is not None]

@@ -39,7 +39,8 @@ class CausalJudge:
         self._tokenizer = loading.load_tokenizer(checkpoint)
         self._start = tokenizing.start_tokens(self._tokenizer)
         dtype = device.judges_dtype()
-        self.digest = judge_key(checkpoint, *map(str, self._start), *[] if dtype == torch.float32 else [str(dtype)])
+        lowered = [] if dtype == torch.float32 else [str(dtype)]
+        self.digest = judge_key(checkpoint, *map(str, self._start), *lowered)
         self._model = loading.load_model(checkpoint, dtype).to(device.computing_device())
         self._longest = loading.positions(checkpoint)
 

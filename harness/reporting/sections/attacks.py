@@ -53,9 +53,8 @@ class Attacks(section.Section):
         for place, sentence, wide, columns in tables:
             text += Markup("<h3>{}</h3>\n").format(place) if len(tables) > 1 else ""
             text += section.paragraph(sentence) + render(wide, columns, "html")
-        levels = ", ".join(filter(None, self.curves["target"].unique()))
-        where = f", of methods at {levels}" if levels else ""
-        caption = f"What attacks measured step by step and layer by layer{where}."
+        levels = [f", of methods at {target}" for target in self.curves["target"].unique() if target]
+        caption = f"The attacks' numbers, step by step and layer by layer{''.join(levels)}."
         text += section.picture(pictures, "attack_curves", "Curves of the attacks' numbers, of each method.", caption)
         columns = [Column("model", "", "heading"), Column("title", "", "heading"), Column("label", "Method")]
         columns += [Column("x_title", "At"), Column("x", "", "count"), Column("y", "Measured", "number")]
