@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from evaluators.metrics import weighted_mean
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, Sequences, exponential
-from harness.toolkit import score_tokens, token_lists
+from harness.toolkit import continuation_ids, score_tokens, token_lists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class LanguageModelling(Evaluator):
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         written = task.generations(self.definition)
         prompts = token_lists(task.tokenizer, written.prompts)
-        references = token_lists(task.tokenizer, written.references, starts=False)
+        references = continuation_ids(task.tokenizer, written.references)
         nll_N, tokens_N = continuation_nll(model, prompts, references)
         numbers = {"own_perplexity": exponential(weighted_mean(nll_N, tokens_N))}
         per_item, weights = {"own_perplexity": nll_N}, {"own_perplexity": tokens_N}

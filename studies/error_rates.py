@@ -39,7 +39,7 @@ MEASURED = {
         "KL": (-0.99, 0.214), "GD": (-1.24, 0.352), "CD": (-0.34, 0.076), "GA": (-0.20, 0.082), "TA": (2.05, 0.07),
     },
 }  # fmt: skip
-"""Log price less EMSO's, and its deviation over runs: three seeds on miniature-m (docs/results/tuned_miniature.md).
+"""Log price less EMSO's, and its deviation over runs: three seeds on miniature-m, 2026-11-25. Today's page is another.
 
 A deviation is the 95 % interval's half width by Student's t of two degrees, times the root of 3, less the items' part.
 """
@@ -48,7 +48,7 @@ ITEMS = 0.025
 
 
 def normal(*scales: float) -> Noise:
-    """Return noise of six methods that deviate by so much each."""
+    """Return noise of methods that deviate by so much each."""
     return lambda generator, runs: np.array(scales)[:, None] * generator.normal(size=(len(scales), runs))
 
 
@@ -72,8 +72,9 @@ NOISES: dict[str, Noise] = {
     "one quiet method": normal(0.1, *[1.0] * 5),
     "two loud methods": normal(10.0, 10.0, *[1.0] * 4),
     "three loud methods": normal(*[10.0] * 3, *[1.0] * 3),
+    "four loud methods of seven": normal(*[10.0] * 4, *[1.0] * 3),
 }
-"""Noise of six contrasts without a difference. The last two are those that harm most: quiet methods set the median."""
+"""Noise of five to seven contrasts without a difference. Loud methods harm most: quiet ones set the median."""
 
 
 def judge(differences_KR: Floats, item_error: float = 0.0) -> list[Judgement]:

@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     frame: pd.DataFrame
     """A row for each model, level and method, with the columns of `answer.csv`.
 
-    Methods that reached the level come first, by price; then broken ones; then those that did not reach it.
+    Methods that reached the level come first, by share of runs, then price; then broken ones; then the others.
     """
     heads: Mapping[str, Mapping[str, Any]]
     """By model: `texts`, `runs`, `replicates`, `recited` (before), `unseen_ma`, `retrained_ma`, `retrained_price` and
@@ -131,9 +131,9 @@ def _level_rows(
     return sorted(rows.values(), key=_place), logs
 
 
-def _place(row: Mapping[str, Any]) -> tuple[int, float]:
+def _place(row: Mapping[str, Any]) -> tuple[int, float, float]:
     price = math.inf if math.isnan(row["price"]) else row["price"]
-    return (2, 0.0) if not row["reached"] else (int(row["broken"] is True), price)
+    return (int(row["broken"] is True), -row["reached"] / row["runs"], price) if row["reached"] else (2, 0.0, 0.0)
 
 
 def _count_runs(trials: Iterable[TrialResults]) -> int:
@@ -218,7 +218,7 @@ def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | No
 
 
 def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
-    """Return the relearning steps after which half of the erased text is back, as the median over runs.
+    """Return the relearning steps after which half of the erased text is back, as the lower median over runs.
 
     By the fastest attack, MA on texts that are not relearned is then halfway to the original's. inf: after none of the
     measured steps; NaN: not measured.
@@ -237,7 +237,7 @@ def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
                 back = [x for x, y in zip(curve["xs"], curve["ys"], strict=True) if x > 0 and y >= halfway]
                 steps.append(min(back, default=math.inf))
         runs += [min(steps)] if steps else []
-    return float(np.median(runs)) if runs else math.nan
+    return sorted(runs)[(len(runs) - 1) // 2] if runs else math.nan
 
 
 def _relearning_curves(point: PointResults) -> list[Mapping[str, Any]]:

@@ -95,7 +95,10 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
     row: dict[str, Any] = {name: getattr(spec, name) for name in names}
     row |= {"model": spec.model.id, "replicate_of": spec.replicate_of or ""}
     row |= {"reference": "" if spec.is_reference else spec.reference, "until": spec.until.key if spec.until else ""}
-    row |= {"engine": str(spec.engine), "precision": spec.training.precision, "definition": _definition(point)}
+    measured = " and ".join(dict.fromkeys(each.precision for each in spec.evaluators)) or "fp32"
+    trained = measured if spec.is_reference else spec.training.precision
+    precision = trained if trained == measured else f"{trained}, measured in {measured}"
+    row |= {"engine": str(spec.engine), "precision": precision, "definition": _definition(point)}
     row["judged_by_original"] = " and ".join(role for role, judge in spec.judges.items() if judge.id == ORIGINAL)
     row |= {"strength": point.strength, "point_id": spec.point_id(point.strength), "stop_reason": point.stop_reason}
     row |= {name: getattr(point.made, name, None) for name in ("erase_seconds", "peak_memory_bytes")}

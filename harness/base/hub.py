@@ -10,7 +10,8 @@ from harness.errors import DataError, LetheError, ModelError
 
 DESCRIPTION = ("*.json", "*.txt", "*.model", "*.jinja")
 """A model's configuration and tokenizer."""
-WEIGHTS = ("model*.safetensors",)
+WEIGHTS = ("model*.safetensors", "[0-9]_*/model*.safetensors")
+"""The second are those of a sentence encoder's further layers."""
 DATA_FILES = ("*.parquet", "*.jsonl", "*.json", "*.jsonl.gz", "*.json.gz")
 CARD = "README.md"
 """Lists the files of a data set's configurations."""
@@ -58,12 +59,30 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
 
 def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[str] = ()) -> Path:
     """Return the folder of the files that match `patterns` (required) or `optional`, from the cache or the hub."""
-    if folder := cached(repository, patterns):
-        return folder
-    folder = _downloaded(repository._replace(revision=commit(repository)), (*patterns, *optional))
+    found = cached(repository, patterns)
+    if found and is_listed(repository):
+        return found
+    try:
+        folder = _downloaded(repository._replace(revision=commit(repository)), (*patterns, *optional))
+    except LetheError:
+        if not found:
+            raise
+        folder = found
     if not _has_files(folder, patterns):
         raise repository.failure(f"has no files {' or '.join(patterns)} on the hub.")
     return folder
+
+
+def is_listed(repository: Repository) -> bool:
+    """Return whether the cache knows what belongs to the repository; other programs may have fetched only a part."""
+    from huggingface_hub import get_cached_repo_tree
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError
+
+    try:
+        get_cached_repo_tree(repository.id, repo_type=repository.kind, revision=repository.revision)
+    except CachedRepoTreeNotFoundError:
+        return False
+    return True
 
 
 def file_names(repository: Repository) -> list[str]:
@@ -123,7 +142,8 @@ def _reaching(repository: Repository) -> Iterator[None]:
     try:
         yield
     except RepositoryNotFoundError as error:
-        raise repository.failure("is not on the hub (or it is private), nor is it a folder here.") from error
+        remedy = "If it is private or gated, get access there and set HF_TOKEN."
+        raise repository.failure(f"is not on the hub, nor is it a folder here. {remedy}") from error
     except Exception as error:
         raise repository.failure(
             f"or a part of it is not in this machine's hub cache, and cannot be fetched ({type(error).__name__}). "

@@ -42,7 +42,8 @@ class HubContent(NamedTuple):
     def provide(self, *, check: bool) -> bool:
         """Download it if missing, unless `check`; print a line, and return whether it is here."""
         reason, is_here = "", self.is_here()
-        if not is_here and not check:
+        is_whole = is_here and (self.repository.kind == "dataset" or hub.is_listed(self.repository))
+        if not is_whole and not check:
             try:
                 self.fetch()
                 reason, is_here = ": fetched", True

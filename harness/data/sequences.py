@@ -21,7 +21,7 @@ from harness.data.sources import ROLES, TOKEN_SOURCES, Role, source_label
 from harness.errors import DataError
 from harness.models import resolving
 from harness.models.loading import load_tokenizer, vocabulary
-from harness.models.tokenizing import decoded, true_continuations, unpadded
+from harness.models.tokenizing import continuation_texts, decoded, true_continuations, unpadded
 from harness.settings import Source, replace
 
 MIN_TOKENS = 32
@@ -154,7 +154,8 @@ def load_utility(source: Source, tokenizer: Tokenizer, vocabulary: int) -> Utili
     references_NT = tokens_NT[:, source.prefix_tokens :].contiguous()
     lengths_N = torch.full((len(rows),), source.sequence_tokens)
     digest = _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens))
-    prompts, references = (tuple(decoded(tokenizer, part_NT.tolist())) for part_NT in (prompts_NT, references_NT))
+    prompts = tuple(decoded(tokenizer, prompts_NT.tolist()))
+    references = tuple(continuation_texts(tokenizer, prompts_NT.tolist(), references_NT.tolist()))
     return Utility(prompts_NT, references_NT, prompts, references, digest)
 
 

@@ -83,10 +83,11 @@ def _data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
     import datasets
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # Its errors are logged with what could not be parsed.
-    inner = parse_path(folder / (source.name or "."))
-    folder, name = (inner, None) if inner.is_dir() else (folder, source.name)
     try:
-        builder = datasets.load_dataset_builder(str(folder), name)
+        try:
+            builder = datasets.load_dataset_builder(str(folder), source.name)
+        except ValueError:  # The card has no such configuration: a folder of files has the name.
+            builder = datasets.load_dataset_builder(str(parse_path(folder / (source.name or "."))))
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0][:300]
         raise DataError(f"the data set '{source.path}' cannot be loaded: {type(error).__name__}: {reason}") from error

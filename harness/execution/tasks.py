@@ -306,7 +306,8 @@ class EvaluatingTask(_TrialTask):
         rows = decoding.sample(self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=top_k)
         ends = tokenizing.text_ends(self.spec.model)
         ended = [tokenizing.before_end(row, ends) for row in rows.tolist()]
-        parts = utility.prompt_texts, tuple(tokenizing.decoded(tokenizer, ended)), utility.reference_texts
+        texts = tuple(tokenizing.continuation_texts(tokenizer, utility.prompts_NT.tolist(), ended))
+        parts = utility.prompt_texts, texts, utility.reference_texts
         prompts, texts, references = (tuple(map(tokenizing.cleaned, part)) for part in parts) if table else parts
         return Generations(prompts, texts, references, tokenizing.texts_key(prompts, references))
 

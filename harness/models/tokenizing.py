@@ -45,6 +45,20 @@ def token_lists(
         raise ModelError(f"the tokenizer in {tokenizer.name_or_path} {fault}") from None
 
 
+def adds_space(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer begins every text with a space, as Llama 2's does."""
+    newline, letter, both = token_lists(tokenizer, ["\n", "a", "\na"], starts=False)
+    return both != newline + letter and both[: len(newline)] == newline
+
+
+def continuation_ids(tokenizer: Tokenizer, texts: Sequence[str], *, names: bool = False) -> list[list[int]]:
+    """Return the token ids of texts that continue others, without a space that the tokenizer adds."""
+    begin = "\n" if adds_space(tokenizer) else ""
+    [before] = token_lists(tokenizer, [begin], starts=False)
+    ids = token_lists(tokenizer, [begin + text for text in texts], starts=False, names=names)
+    return [row[len(before) :] for row in ids]
+
+
 def unpadded(sequences: Sequences) -> list[list[int]]:
     """Return each sequence's token ids without padding."""
     rows = zip(sequences.tokens_NT.tolist(), sequences.lengths_N.tolist(), strict=True)
@@ -97,7 +111,8 @@ def judge_facts(judge: Checkpoint) -> list[str]:
     """Return the facts beyond its files that decide a causal judge's numbers."""
     config, start = loading.configuration(judge), start_tokens(loading.load_tokenizer(judge))
     scaled = [f"logits by {name}" for name in LOGIT_SCALES if config.get(name) is not None]
-    return [*(f"starts with {token}" for token in start), *scaled]
+    spaced = ["continues texts without a space"] if adds_space(loading.load_tokenizer(judge)) else []
+    return [*(f"starts with {token}" for token in start), *spaced, *scaled]
 
 
 def judges_start_with(judges: Mapping[str, Checkpoint]) -> dict[str, Json]:
@@ -113,6 +128,16 @@ def decoded(
     """Return each row as text, with special tokens if `special`; see `cleaned` for `clean`."""
     texts = tokenizer.batch_decode(list(rows), skip_special_tokens=not special, clean_up_tokenization_spaces=False)
     return [cleaned(text) for text in texts] if clean else list(texts)
+
+
+def continuation_texts(
+    tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]
+) -> list[str]:
+    """Return rows as text that continues their prompts: some tokenizers drop the space at a text's beginning."""
+    wholes = [[*prompt, *row] for prompt, row in zip(prompts, rows, strict=True)]
+    parts = zip(*(decoded(tokenizer, each) for each in (wholes, prompts, rows)), strict=True)
+    # A prompt that ends within a character is no beginning of the whole.
+    return [whole[len(prompt) :] if whole.startswith(prompt) else text for whole, prompt, text in parts]
 
 
 def cleaned(text: str) -> str:

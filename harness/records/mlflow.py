@@ -452,7 +452,8 @@ class _Copy:
         tags = {**self.identity, **content.tags, **more_tags, "mlflow.parentRunId": parent, "content": digest}
         if run and (run.data.tags.get("content"), run.info.status) == (digest, content.status):
             changed_tags = [RunTag(name, value) for name, value in tags.items() if run.data.tags.get(name) != value]
-            self.client.log_batch(run.info.run_id, tags=changed_tags)
+            if changed_tags:
+                self.client.log_batch(run.info.run_id, tags=changed_tags)
             for name in run.data.tags:
                 if name not in tags and name.partition(".")[0] in ("export", "kept_in", "excess"):
                     self.client.delete_tag(run.info.run_id, name)

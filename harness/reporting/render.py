@@ -137,10 +137,12 @@ def _marks(frame: pd.DataFrame, column: Column, headings: Sequence[str]) -> list
         costs = (costs - frame[f"{column.name}_aim"].astype(float)).abs()
     elif column.better == "higher":
         costs = -costs
+    texts = [cell_texts(row, column)[0] for row in frame.to_dict("records")]
+    costs = costs.groupby([*(frame[name] for name in headings), pd.Series(texts, frame.index)]).transform("min")
     for name, excluded in (("collapsed", True), ("over_erased", True), ("compared", False)):
         if name in frame.columns:
             costs = costs.mask(frame[name].eq(excluded))
-    below = costs.round(12).groupby([frame[name] for name in headings] or costs.isna() | costs.notna())
+    below = costs.groupby([frame[name] for name in headings] or costs.isna() | costs.notna())
     mark_by_rank: dict[float, Mark] = {1.0: "best", 2.0: "second"}
     ranks = below.rank(method="min").mask(below.transform("count") < 2)
     return [mark_by_rank.get(rank, "") for rank in ranks]

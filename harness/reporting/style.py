@@ -13,7 +13,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from harness.analysis.metrics import split_title
 from harness.contracts import Metric
@@ -59,7 +59,7 @@ def use_log_scale(ax: Axes) -> None:
     span = np.ptp(np.log10(ax.get_xlim()))
     subs = (1,) if span > 3 else (1, 3) if span > 1.8 else (1, 2, 5) if span > 0.7 else (1, 1.2, 1.5, 2, 3, 5, 7)
     ax.xaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
-    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 

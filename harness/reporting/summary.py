@@ -11,7 +11,7 @@ from rich.text import Text
 
 from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
-from harness.analysis.answer import BAND, Answer, export_name
+from harness.analysis.answer import BAND, Answer, export_name, values_by_run
 from harness.analysis.caveats import unfinished_trials
 from harness.base.messages import amount
 from harness.records.results import PointResults
@@ -84,22 +84,26 @@ def level_text(level: Level, head: Mapping[str, Any]) -> str:
 def _what_was_seen(rows: pd.DataFrame, sound: pd.DataFrame, priced: pd.DataFrame, at: str, answer: Answer) -> str:
     if rows["gets_there"].eq("not run").all():
         return f"Nothing has been measured at {at} yet."
+    so_far = " so far" if rows["gets_there"].eq("not run").any() else ""
     if not rows["reached"].any():
-        return f"No method gets to {at}."
+        return f"No method gets to {at}{so_far}."
     if not len(sound):
-        return f"Every method that gets to {at} is broken there."
+        return f"Every method that gets to {at}{so_far} is broken there."
     if answer.cost is None or not len(priced):
         return f"{_names(sound['label'])} {'get' if len(sound) > 1 else 'gets'} to {at}, at an unknown price."
-    prices = []
+    logs, prices = answer.log_prices[priced.iloc[0]["model"], priced.iloc[0]["level"]][priced["variant"].tolist()], []
     for row in priced.to_dict("records"):
-        part = f" in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
+        count = len(values_by_run(logs[row["variant"]].dropna()))
+        part = f" in {count} of {row['runs']} runs" if count < row["runs"] else ""
         prices.append(f"{times(row['price'])}{part}")
+    is_least = logs.sub(logs.iloc[:, 0], axis=0).mean().ge(0).all()  # Over the runs that both have.
     first, paid = priced.iloc[0], [" ".join(pair) for pair in zip(priced["label"][1:], prices[1:], strict=True)]
     only = "is the only sound method that gets there" if len(sound) == 1 else "is the only one whose price is known"
     only = "gets there" if len(rows) == 1 else only
-    costs = ("costs least" if paid else only) + (" so far" if rows["gets_there"].eq("not run").any() else "")
+    lead = f"{first['label']} {'costs least' if paid else only}{so_far}:"
+    lead = lead if is_least else f"prices over different runs{so_far}: {first['label']}"
     others = f"; {_names(paid, '; ')}" if paid else ""
-    return f"At {at}, {first['label']} {costs}: {metrics.lower_title(answer.cost)} {prices[0]}{others}."
+    return f"At {at}, {lead} {metrics.lower_title(answer.cost)} {prices[0]}{others}."
 
 
 def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: Analysis) -> str:
@@ -132,7 +136,7 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     for word in ("cheaper", "dearer", "equivalent", "can't tell yet"):
         if len(names := rows[rows["verdict"] == word]["label"]):
             sentences.append(f"{word}: {_names(names)}")
-    verdicts = "; ".join(sentences) or f"no other sound method has {MIN_RUNS} runs there too, so no verdict"
+    verdicts = "; ".join(sentences) or f"no other sound method has a price in {MIN_RUNS} runs too, so no verdict"
     return f"{runs} runs, against {first['label']}: {verdicts}."
 
 
@@ -153,7 +157,6 @@ def recommended_point(model: str, analysis: Analysis) -> PointResults | None:
     """Return the cheapest sound point that is one model, of the rows whose runs got there most often."""
     rows = analysis.answer.at(model, analysis.results.plan.until[0])
     rows = rows[(rows["reached"] > 0) & ~rows["broken"].eq(True) & rows["price"].notna()]
-    rows = rows.assign(share=rows["reached"] / rows["runs"]).sort_values("share", ascending=False, kind="stable")
     measured = {point.spec.point_id(point.strength): point for point in analysis.results.measured}
     is_flagged = analysis.ranked.table.set_index("point_id")[["collapsed", "over_erased"]].eq(True).any(axis=1)
     points = [measured[point_id] for ids in rows["points"] for point_id in ids if not is_flagged[point_id]]
@@ -184,7 +187,8 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):
         sentences.append("All seeds share one search, so no interval includes its luck.")
-    return " ".join(filter(None, sentences)) or "Nothing was found: all methods get there and none is broken."
+    at = level_text(plan.until[0], head)
+    return " ".join(filter(None, sentences)) or f"Nothing was found: all methods get to {at} and none is broken there."
 
 
 def nearest_text(row: Mapping[Any, Any]) -> str:

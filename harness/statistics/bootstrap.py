@@ -250,15 +250,20 @@ def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
         if crowding > 0 and len(aside_C) > 1:
             order = np.argsort(-aside_C, kind="stable")
             far, near = order[:_MAX_SHARES], order[_MAX_SHARES:]
-            shares_DK, uniform_D = _dirichlet()
+            shares_DK, _ = _dirichlet()
             sums_D, weights_D = (shares_DK[:, : len(far)] @ np.column_stack([sums_C[far], weights_C[far]])).T
-            more_D = gammaincinv(min(crowding, 1.0), uniform_D) * weights_C.mean()
+            more_D = _gamma_quantiles(min(crowding, 1.0)) * weights_C.mean()
             if len(near):  # All of them are next to the bound: their shares are drawn as a sum.
                 near_D = np.random.default_rng([_SEED, len(near)]).standard_gamma(len(near), DRAWS) / len(near)
                 sums_D, weights_D = (sums_D + near_D * sums_C[near].sum(), weights_D + near_D * weights_C[near].sum())
             drawn_D = (sums_D + more_D * worst) / (weights_D + more_D)
             tails.append((end, np.sort(drawn_D) - sums_C.sum() / weights_C.sum()))
     return tails
+
+
+@lru_cache
+def _gamma_quantiles(shape: float) -> Floats:
+    return np.asarray(gammaincinv(shape, _dirichlet()[1]))
 
 
 @lru_cache(maxsize=1)

@@ -53,8 +53,8 @@ def judge_methods(
     """Return the verdict on each method's paired differences of log price to the reference.
 
     Three runs estimate a deviation badly, so a method's standard error uses the larger of its own deviation and the
-    median of all methods'. Student's t has 2 (R - 1) degrees of freedom where that is the median, else, and with fewer
-    than four methods, R - 1. The variance over items is added, since all runs share them.
+    median of all methods'. Student's t has 2 (R - 1) degrees of freedom where the median is larger, else, and with
+    fewer than four methods, R - 1. The variance over items is added, since all runs share them.
 
     A method is judged with at least three paired runs, finite differences and a known variance over items.
 
@@ -85,7 +85,7 @@ def judge_methods(
     for name, deviation in deviations.items():
         runs, mean = len(paired[name]), float(paired[name].mean())
         error = standard_error(max(deviation, typical), runs, item_variances[name])
-        freedom = degrees_of_freedom(runs, len(deviations), is_loud=deviation > typical)
+        freedom = degrees_of_freedom(runs, len(deviations), is_loud=deviation >= typical)
         halves[name] = float(stdtrit(freedom, 1 - contrasts.LEVEL / 2)) * error
         sided.append((_difference_p(mean, error, freedom, runs), _equivalence_p(mean, error, freedom, margin)))
     difference_ps, equivalence_ps = (
@@ -109,8 +109,8 @@ def judge_methods(
 def degrees_of_freedom(runs: int, methods: int, *, is_loud: bool = False) -> int:
     """Return the degrees of freedom of Student's t for a method with so many paired runs, among so many methods.
 
-    They double where the error is the methods' median. A loud method (its own deviation above the median) is the only
-    evidence for its error: doubled, pages with three loud methods were false in 10 % of simulations.
+    They double where the error is the methods' median. A loud method (its own deviation is the median or above) is the
+    only evidence for its error: doubled, pages with three loud methods were false in 10 % of simulations.
     """
     return (1 if is_loud or methods < MIN_POOLED else 2) * (runs - 1)
 

@@ -13,7 +13,7 @@ from harness.models.adapters import WeightMasks
 from harness.models.blocks import lacks_blocks as lacks_layers
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder, load_tokenizer
 from harness.models.tokenizing import before_end, data_set_commit, data_set_folder, decoded, retokenized, texts_key
-from harness.models.tokenizing import token_lists, tokenized, true_continuations, unpadded
+from harness.models.tokenizing import continuation_ids, token_lists, tokenized, true_continuations, unpadded
 from harness.toolkit.decoding import Continuations, continuations_by_group, greedy_choices, greedy_continuations
 from harness.toolkit.decoding import sample, sampling_log_p
 from harness.toolkit.device import computing_device, padded_batches, room_after, rows_at_once

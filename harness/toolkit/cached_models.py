@@ -19,6 +19,12 @@ Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     """Two causal LMs with one vocabulary, decoded as one."""
 
+    _supports_sdpa = True  # Each half chose its attention when it was loaded.
+
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        return True
+
     def __init__(self, first: PreTrainedModel, second: PreTrainedModel, combine: Combine) -> None:
         super().__init__(copy.deepcopy(first.config))
         self.first, self.second, self.combine = first, second, combine

@@ -46,12 +46,17 @@ class CausalJudge:
 
     def score(self, prompts: Sequence[str], texts: Sequence[str], *, names: bool = False) -> Scores:
         """Score each text after its prompt; for `names` see `token_lists`."""
-        ids = (tokenizing.token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts))
-        pairs = [([*self._start, *prompt], text) for prompt, text in zip(*ids, strict=True)]
+        before, after = (
+            tokenizing.token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts)
+        )
+        if any(prompts):
+            after = tokenizing.continuation_ids(self._tokenizer, texts, names=names)
+        pairs = [([*self._start, *prompt], text) for prompt, text in zip(before, after, strict=True)]
         cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
         start_length = len(self._start)
         nll: list[list[float]] = [[] for _ in cut]
-        mean_ND, last_ND = np.zeros((2, len(cut), self._model.config.hidden_size), dtype=np.float32)
+        width = self._model.get_output_embeddings().weight.shape[1]
+        mean_ND, last_ND = np.zeros((2, len(cut), width), dtype=np.float32)
         lengths = [len(prompt) + len(text) for prompt, text in cut]
         by_length = sorted((length, row) for row, length in enumerate(lengths) if length > start_length)
         longest = by_length[-1][0] if by_length else 1

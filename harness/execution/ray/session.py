@@ -124,8 +124,8 @@ def is_on_loopback() -> bool:
     return bool(ray.util.get_node_ip_address() == "127.0.0.1")
 
 
-# For a trial that waits for its workers, then measures.
-_OWN_SHARE = 0.01
+# For a trial that waits for its workers, then measures. Ray may place ten trials' own processes on one GPU.
+_OWN_SHARE, _WORKERS_GPU = 0.01, 0.9
 _WORKERS_CPUS = 0.9
 _ROUNDING = 1e-9
 
@@ -145,7 +145,7 @@ def trial_resources(spec: settings.Trial) -> dict[str, float]:
     """
     if spec.engine.workers == 1:
         return _resources(spec.cpus, spec.gpus)
-    return _resources(_OWN_SHARE, _OWN_SHARE if _is_shared(spec) else 0)
+    return _resources(_OWN_SHARE, _OWN_SHARE if spec.gpus else 0)
 
 
 def worker_resources(spec: settings.Trial) -> dict[str, float]:
@@ -155,9 +155,9 @@ def worker_resources(spec: settings.Trial) -> dict[str, float]:
         >>> from harness.settings import replace
         >>> from harness.testing import small_spec
         >>> worker_resources(replace(small_spec(), gpus=1.0))
-        {'CPU': 0.9, 'GPU': 0.99}
+        {'CPU': 0.9, 'GPU': 0.9}
     """
-    return _resources(spec.cpus * _WORKERS_CPUS, spec.gpus - _OWN_SHARE if _is_shared(spec) else spec.gpus)
+    return _resources(spec.cpus * _WORKERS_CPUS, spec.gpus * _WORKERS_GPU)
 
 
 def trials_at_once(specs: Sequence[settings.Trial], has: Mapping[str, float]) -> float:
@@ -174,7 +174,3 @@ def trials_at_once(specs: Sequence[settings.Trial], has: Mapping[str, float]) ->
 
 def _resources(cpus: float, gpus: float) -> dict[str, float]:
     return {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
-
-
-def _is_shared(spec: settings.Trial) -> bool:
-    return _OWN_SHARE < spec.gpus <= 1

@@ -44,6 +44,7 @@ def run_on_workers(
     if not ray.is_initialized():
         raise TrialError(f"{spec.engine} needs Ray to start its workers: run it without --executor inline.")
     session = ray._private.worker._global_node.get_session_dir_path()
+    backend = "nccl" if spec.gpus else "gloo"  # By itself torch takes NCCL where a GPU is visible, also for CPUs.
     with (
         tempfile.TemporaryDirectory(prefix=".workers-", dir=folder) as name,
         # If the trial is killed, it goes with Ray's own temporary folder.
@@ -57,7 +58,9 @@ def run_on_workers(
             _run_worker,
             train_loop_config=config,
             # If Ray runs on this machine only, so do the workers.
-            torch_config=_OnLoopback(store=f"{store_folder}/store") if is_on_loopback() else TorchConfig(),
+            torch_config=_OnLoopback(backend, store=f"{store_folder}/store")
+            if is_on_loopback()
+            else TorchConfig(backend),
             scaling_config=train.ScalingConfig(
                 num_workers=spec.engine.workers, use_gpu=spec.gpus > 0, resources_per_worker=worker_resources(spec)
             ),

@@ -73,19 +73,20 @@ def answer_figure(answer: Answer, plan: Plan, looks: style.Styles, width: float 
     if not frames or cost is None:
         return None
     figure, panels = style.new_panels(len(frames), width, 1, 0.3 * max(map(len, frames.values())) + 0.9)
-    runs = min(answer.heads[model]["runs"] for model in frames)
+    runs = [answer.heads[model]["runs"] for model in frames]
     title = style.without_mathtext(f"{cost.title}, times the original's: lower is cheaper")
     for ax, (model, rows) in zip(panels, frames.items(), strict=True):
         _draw_prices(ax, rows, answer.heads[model], plan.compare.margin, looks)
         ax.set_xlabel(title, fontsize=8.5)
         style.panel_title(ax, f"{model}, {plan.until[0]}" if len(frames) > 1 else f"What it pays at {plan.until[0]}")
-    band = f"within {plan.compare.margin:.0%}" if runs >= MIN_RUNS else f"below ×{BAND:g}: may be luck"
-    handles: list[Any] = [Patch(color=style.GRID, label=band)]
+    bands = [f"within {plan.compare.margin:.0%}"] if max(runs) >= MIN_RUNS else []
+    bands += [f"below ×{BAND:g}: may be luck"] if min(runs) < MIN_RUNS else []
+    handles: list[Any] = [Patch(color=style.GRID, label=" or ".join(bands))]
     if any(not math.isnan(head["retrained_price"]) for head in answer.heads.values()):
         handles.append(Line2D([], [], color=style.SOFT, linestyle="--", linewidth=0.9, label="never-seen model"))
     if any(rows["broken"].eq(True).any() for rows in frames.values()):
         handles.append(style.legend_handle("broken", style.RED, "o"))
-    note = "Bars: 95 % interval over runs." if runs >= MIN_RUNS else f"No bars: they need {MIN_RUNS} runs."
+    note = "Bars: 95 % interval over runs." if max(runs) >= MIN_RUNS else f"No bars: they need {MIN_RUNS} runs."
     style.legend_below(figure, handles, note, width)
     return figure
 

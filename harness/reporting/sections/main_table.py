@@ -80,7 +80,11 @@ def ranking_table(
     parts = [Text("\n".join(warnings), style="bold")] if warnings else []
     if whole.is_of_references and len(whole.table):
         recited = recited_frame(whole)
-        return Group(*parts, render(recited, recited_columns(recited), "terminal"), Text(caption(whole.table)))
+        return Group(
+            *parts,
+            render(recited, recited_columns(recited), "terminal"),
+            Text(caption(whole.table).partition("Small: ")[0]),
+        )
     frame = main_frame(page_rows)
     in_order = frame["model"].map({model: place for place, model in enumerate(frame["model"].unique())})
     frame = frame.assign(model_place=in_order).sort_values(["model_place", "place"], kind="stable")
@@ -89,7 +93,7 @@ def ranking_table(
     frame = frame.drop(columns=[f"{name}{end}" for name in numbers for end in ("_low", "_high")])
     names = {"model", "label", "state", *numbers, *ranking.rank_names(page_rows.info)}
     columns = [column for column in main_columns(page_rows) if column.name in names]
-    return Group(*parts, render(frame, columns, "terminal"), Text(caption(whole.table)))
+    return Group(*parts, render(frame, columns, "terminal"), Text(caption(whole.table).partition("Small: ")[0]))
 
 
 def recited_columns(frame: pd.DataFrame) -> Sequence[Column]:

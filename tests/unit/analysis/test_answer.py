@@ -284,7 +284,7 @@ CARDS = [
         "Seen": "At MA 0.75, GD costs least: perplexity ×1.3; EMSO ×2.5; TA ×4; GA ×4.5; KL ×5.",
         "How sure": "One training run: a hint. Differences below ×1.5 may be luck. Two more seeds",
         "To do": "GD's model was not kept. This says how to keep it: lethe export s:gd@0.75 --out s-gd",
-        "Wrong": "Nothing was found: all methods get there and none is broken.",
+        "Wrong": "Nothing was found: all methods get to MA 0.75 and none is broken there.",
     }),
     ({"gd": {"price": 0.9, "over": True}, "emso": {"price": 2.5}, "npo": {"miss": (0.83, 10), "reason": "stop"}}, {
         "Seen": "At MA 0.75, EMSO is the only sound method that gets there: perplexity ×2.5.",
@@ -300,6 +300,17 @@ CARDS = [
     ({"gd": {"mauve": 0.01}}, {"Wrong": "Collapsed, so not recommended: GD."}),
     ({"gd": {"miss": (0.9, 3)}}, {"Seen": "No method gets to MA 0.75.", "Wrong": "Not there: GD (nearest 0.90 at"}),
     ({"holdout": None, "gd": {"price": 1.3}}, {"Wrong": "not measured: give data.holdout. Nothing shows that there"}),
+    ({"gd": {"miss": (0.9, 3)}, "npo": {"waits": 0}}, {"Seen": "No method gets to MA 0.75 so far."}),
+    ({"seeds": 3, "gd": {"price": [1.2, 1.3, 2.0]}, "ga": {"price": [1.4, 1.5, None]}}, {
+        "Seen": "At MA 0.75, GD costs least: perplexity ×1.46; GA ×1.45 in 2 of 3 runs.",
+        "To do": "GD's model was not kept.",
+    }),
+    ({"seeds": 3, "gd": {"price": [1.4, 1.5, 2.0]}, "ga": {"price": [1.2, math.nan, 1.8]}}, {
+        "Seen": "At MA 0.75, GA costs least: perplexity ×1.47 in 2 of 3 runs; GD ×1.61.",
+    }),
+    ({"seeds": 3, "gd": {"price": [1.4, 1.5, 2.0]}, "ga": {"price": [1.2, None, 1.8]}}, {
+        "Seen": "At MA 0.75, prices over different runs: GD perplexity ×1.61; GA ×1.47 in 2 of 3 runs.",
+    }),
     (THREE, {"How sure": "3 runs, against GD: dearer: TA."}),
     ({"seeds": 2, "gd": {"price": 1.0}, "ta": {"price": 3.0}}, {"How sure": "Two training runs: no verdict."}),
 ]  # fmt: skip

@@ -209,7 +209,7 @@ def test_a_mean_of_one_is_surer_of_more_items_and_no_surer_of_copies():
 @pytest.mark.parametrize(("clusters", "mean"), [(5, 0.02), (9, 0.98), (10, 0.02), (11, 0.98), (20, 0.02)])
 def test_a_mean_near_a_bound_is_covered_and_was_not_by_resampling(monkeypatch, mean, clusters):
     monkeypatch.setattr(bootstrap, "DRAWS", 1000)
-    for kept in ("_dirichlet", "cluster_draws"):  # Nothing that is kept of other numbers of draws.
+    for kept in ("_dirichlet", "_gamma_quantiles", "cluster_draws"):  # Nothing that is kept of other numbers of draws.
         monkeypatch.setattr(bootstrap, kept, functools.cache(getattr(bootstrap, kept).__wrapped__))
     generator, rows = np.random.default_rng(5), 300
     means = {}

@@ -33,6 +33,13 @@ def test_four_methods_by_hand():
     assert judged["gd"].verdict == judged["ga"].verdict == "can't tell yet"
 
 
+def test_a_method_that_is_itself_the_median_has_only_its_own_runs_for_evidence():
+    differences = {str(sd): np.array([0.5 - sd, 0.5, 0.5 + sd]) for sd in (0.01, 0.02, 0.1, 0.2, 0.3)}
+    judged = judge_methods(differences, dict.fromkeys(differences, 0.0), MARGIN)
+    for name, deviation, freedom in (("0.02", 0.1, 4), ("0.1", 0.1, 2), ("0.2", 0.2, 2)):
+        assert judged[name].high == pytest.approx(0.5 + stats.t.ppf(0.975, freedom) * deviation / math.sqrt(3))
+
+
 def test_one_method_without_item_noise_is_students_paired_test():
     values = np.random.default_rng(1).normal(0.3, 0.2, 5)
     [judged] = judge_methods({"kl": values}, {"kl": 0.0}, MARGIN).values()
@@ -47,6 +54,7 @@ def test_one_method_without_item_noise_is_students_paired_test():
 @pytest.mark.parametrize(("methods", "freedom"), [(3, 2), (4, 4)])
 def test_four_methods_double_the_degrees_of_freedom(methods, freedom):
     differences = {str(number): np.array([0.3, 0.4, 0.5]) for number in range(methods)}
+    differences["0"] = np.array([0.31, 0.4, 0.49])
     judged = judge_methods(differences, dict.fromkeys(differences, 0.0), MARGIN)
     assert judged["0"].high - 0.4 == pytest.approx(stats.t.ppf(0.975, freedom) * 0.1 / math.sqrt(3))
 

@@ -101,9 +101,13 @@ def test_samples_are_those_of_plain_passes(name, window):
     assert torch.equal(sample(model, prompts, TOKENS - 7, seed=5), naive_sample(model, prompts, TOKENS - 7, 5))
 
 
-@pytest.mark.parametrize("names", [("mistral", "gemma2"), ("gpt_neo", "mistral"), ("mamba", "mistral")])
-def test_pairs_of_any_two_are_exact(names, make_sequences):
-    first, second = (make(name, None if name == "mamba" else 6, seed) for seed, name in enumerate(names))
+@pytest.mark.parametrize("names", [("mistral", "gemma2"), ("gpt_neo", "mistral"), ("mamba", "mistral"), ("llama",) * 2])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_pairs_of_any_two_are_exact(names, attention, make_sequences):
+    first, second = (make(name, None if name in WHOLE else 6, seed) for seed, name in enumerate(names))
+    for model in (first, second):
+        if model._supports_sdpa:
+            model.set_attn_implementation(attention)
     model = PairModel(first, second, lambda z, memo: z - 0.5 * torch.relu(memo - z))
     check_greedy(model, make_sequences, texts(model))
     prompts = torch.randint(1, VOCABULARY, (3, 4), generator=torch.Generator().manual_seed(2))
