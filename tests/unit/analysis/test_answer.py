@@ -86,7 +86,8 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
                         continue
                     numbers = {name: given.get(name, value) for name, value in ORIGINAL.items()}
                     numbers |= {"ma": 0.75, "perplexity": 20.0 * price}
-                    notes = {"curves": curves[name]} if name in curves else {}
+                    told = next((curves[key] for key in (f"{name} {run}", name) if key in curves), None)
+                    notes = {"curves": told} if told else {}
                     flags = given.get("over", None if holdout is None else False)
                     over[add(spec, 2, numbers, [walked], notes)] = flags[run] if isinstance(flags, list) else flags
         plan = make_plan(*trials, until=levels, compare=Compare(reference=reference), rows=order)
@@ -263,9 +264,10 @@ def test_half_of_what_was_erased_comes_back_after_the_first_step_that_shows_it(a
         steps = {"title": "", "x_title": "steps", "y_title": ""}
         return [{"name": "relearned", "xs": (0.0, 1.0, 2.0, 4.0), "ys": ys} | steps]
 
-    curves = {"original": curve(*[0.9] * 4), "back": curve(0.5, 0.6, 0.7, 0.8), "gone": curve(0.5, 0.5, 0.6, 0.69)}
-    analysis = analysed(curves=curves, back={}, gone={}, whole={})
-    assert rows_of(analysis).loc[["back", "gone"], "comes_back"].tolist() == [2.0, math.inf]
+    back, gone = curve(0.5, 0.6, 0.7, 0.8), curve(0.5, 0.5, 0.6, 0.69)
+    curves = {"original": curve(*[0.9] * 4), "back": back, "gone": gone, "half 0": back, "half 1": gone}
+    analysis = analysed(seeds=2, curves=curves, back={}, gone={}, half={}, whole={})
+    assert rows_of(analysis).loc[["back", "gone", "half"], "comes_back"].tolist() == [2.0, math.inf, 2.0]
     assert math.isnan(rows_of(analysis).loc["whole", "comes_back"]), "it was not attacked"
     assert re.search(r"\| BACK \(reference\) \|.*\| after 2 steps \|", answer_markdown(analysis))
 

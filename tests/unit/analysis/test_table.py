@@ -98,6 +98,9 @@ def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measure
     row |= {"erase_seconds": 1.0, "measure_seconds": 4.0, "peak_memory_bytes": 7}
     assert frame.iloc[1][list(row)].to_dict() == row
     assert frame["reference"][0] == ""
+    in_bf16 = replace(emso, evaluators=tuple(replace(each, precision="bf16") for each in emso.evaluators))
+    again = table(make_plan(in_bf16), {emso.trial_id: walked(in_bf16)})
+    assert set(again["precision"]) == {"fp32, measured in bf16"}
 
 
 def test_a_metric_that_a_point_lacks_is_nan_and_never_0(make_plan, original, emso, make_point, measured, walked):

@@ -175,6 +175,19 @@ def test_every_kind_of_file_gives_the_same_texts(tokenizer, tmp_path):
     assert tokenizer.decode(found[0].tokens_NT[0, : found[0].lengths_N[0]]) == rows[5]
 
 
+def test_a_configuration_of_the_card_is_no_folder_of_its_name(tokenizer, refusal, tmp_path):
+    (tmp_path / "raw").mkdir()
+    for split in ("forget", "holdout"):
+        pandas.DataFrame({"text": [f"{split} text"]}).to_parquet(tmp_path / "raw" / f"{split}-00000-of-00001.parquet")
+    files = [f"{{split: {split}, path: raw/{split}-*}}" for split in ("forget", "holdout")]
+    card = f"---\nconfigs:\n- config_name: raw\n  data_files: [{', '.join(files)}]\n---\n"
+    (tmp_path / "README.md").write_text(card)
+    source = Source(source="hub", path=str(tmp_path), name="raw", split="holdout", prefix_tokens=3)
+    rows = load_forget(source, tokenizer, VOCABULARY)
+    assert tokenizer.decode(rows.tokens_NT[0, : rows.lengths_N[0]]) == "holdout text"
+    assert "has no split 'train'. It has forget, holdout." in refusal(replace(source, split="train"))
+
+
 def test_a_start_counts_only_rows_that_are_named(tokenizer, tmp_path):
     rows = [{"text": f"text number {number}", "lang": ("en", "de")[number % 2]} for number in range(12)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

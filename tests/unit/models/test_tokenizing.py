@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -17,10 +17,19 @@ from harness.data.sequences import load_forget, load_holdout, load_retain, load_
 from harness.errors import ModelError
 from harness.models.loading import check_tokenizer, load_model, load_tokenizer
 from harness.models.resolving import resolve_model
-from harness.models.tokenizing import judge_facts, judges_start_with, start_tokens, text_ends, token_lists
+from harness.models.tokenizing import (
+    continuation_ids,
+    continuation_texts,
+    judge_facts,
+    judges_start_with,
+    start_tokens,
+    text_ends,
+    token_lists,
+)
 from harness.settings import Source, replace
 from harness.toolkit import CausalJudge, judge_key
 from harness.toolkit.scoring import judge_identity
+from tests.unit.families import make_tiny
 
 BOS, EOS, TURN_START, TURN_END, VOCABULARY = 256, 257, 258, 259, 260
 SPELLED = "<|im_start|>a <s>struck</s> word<|im_end|>"
@@ -111,6 +120,32 @@ def test_a_judge_reads_its_own_start_before_every_text(llama):
     with torch.no_grad():
         one = model(torch.tensor([[BOS, *bytes_of(made, "abc")]]), labels=torch.tensor([[BOS, *bytes_of(made, "abc")]]))
     assert judge.padded_mean_nll(["abc"], 100) == pytest.approx(one.loss.item(), abs=1e-4)
+
+
+def test_a_judge_may_have_a_head_that_is_narrower_than_its_states(make_tokenizer, tmp_path):
+    make_tokenizer("none").save_pretrained(tmp_path)
+    make_tiny("opt", vocab_size=VOCABULARY, word_embed_proj_dim=16).save_pretrained(tmp_path)
+    assert CausalJudge(resolve_model(str(tmp_path))).score(["ab"], [" cd"]).mean_ND.shape == (1, 16)
+
+
+def test_texts_that_continue_others_are_read_and_written_without_a_space_of_the_tokenizers(make_tokenizer, tmp_path):
+    characters = {character: number for number, character in enumerate("▁abcd\n")}
+    backend = Tokenizer(models.BPE(characters, []))
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    spaces = decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)
+    backend.decoder = decoders.Sequence(list(spaces))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    whole = tokenizer("ab cd")["input_ids"]
+    for place, text in ((3, " cd"), (2, "b cd"), (6, "")):
+        assert continuation_ids(tokenizer, [text]) == [whole[place:]]
+        assert continuation_texts(tokenizer, [whole[:place]], [whole[place:]]) == [text]
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert judge_facts(Checkpoint("j", str(tmp_path), str(tmp_path), "")) == ["continues texts without a space"]
+    bytes_only = make_tokenizer("none")
+    assert continuation_ids(bytes_only, TEXTS) == token_lists(bytes_only, TEXTS)
+    cut = bytes_of(bytes_only, "aé")
+    assert continuation_texts(bytes_only, [cut[:2], cut[:1]], [cut[2:], cut[1:]]) == ["\ufffd", "é"]
 
 
 def test_a_judge_that_starts_texts_has_another_name(llama, make_tokenizer, tmp_path):

@@ -11,6 +11,11 @@ SINGLE = [
     ({"models": None}, "models", "is missing: which models to erase from? For instance models: [miniature-m]."),
     ({"models": "[{id: MODEL, engine: deepsped}]"}, "models.0.engine", "no engine is called 'deepsped'. Did"),
     ({"models": "[{id: MODEL, engine: {torch: , deepspeed: }}]"}, "models.0.engine", "names 2 engines: a model is"),
+    (
+        {"models": "[{id: MODEL, engine: {deepspeed: {workers: 2}}, resources: {gpus: 0.5}}]"},
+        "models.0.engine",
+        "to 0 for",
+    ),
     ({"models": "[{id: MODEL, retrained: NONE}]"}, "models.0.retrained", "'NONE' is not a folder, nor a hub id"),
     ({"models": "[miniatur-m]"}, "models.0", "Did you mean 'miniature-m'?"),
     ({"name": "my sweep"}, "name", "must be a name of letters, digits, '-' and '_', or null; got the text 'my"),

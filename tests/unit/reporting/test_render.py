@@ -96,6 +96,10 @@ def test_no_mark_is_given_to_the_only_row_and_equal_numbers_share_theirs():
     assert "**" not in render(alone, columns, "markdown")
     alike = render(pd.DataFrame({"label": ["a", "b", "c"], "x": [0.5, 0.5, 0.1]}), columns, "markdown")
     assert (alike.count("**0.500**"), "<u>" in alike) == (2, False)
+    printed = render(pd.DataFrame({"label": list("abcd"), "x": [0.5001, 0.4999, 0.1, 0.1001]}), columns, "markdown")
+    assert (printed.count("**0.500**"), "<u>" in printed) == (2, False), "as printed"
+    headed = pd.DataFrame({"label": list("abcd"), "m": [*"yyzz"], "x": [0.5, 0.4, 0.5, 0.6]})
+    assert render(headed, [Column("m", "M", "heading"), *columns], "markdown").count("**0.500**") == 1
 
 
 def test_nearest_to_an_aim_is_best():
