@@ -21,7 +21,7 @@ class LanguageModelling(Evaluator):
     Less varied text may lower generation's perplexity and raise this.
     """
 
-    version = 1
+    version = 2  # A continuation has no space that the tokenizer adds.
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -11,7 +11,7 @@ import inspect
 import json
 import pkgutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
@@ -40,6 +40,7 @@ class PluginRegistry(Generic[P]):
     group: str
     """Entry-point group of external plugins."""
     contract: type[P]
+    _clashes: dict[str, str] = field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
         """Return every plugin's name, sorted, importing none."""
@@ -57,7 +58,7 @@ class PluginRegistry(Generic[P]):
             other = entries.get(entry.name)
             defined_in = f"{self.package}/{entry.name}.py" if entry.name in self._files else other and other.value
             if defined_in:
-                raise PluginError(f"the {self.kind} '{entry.name}' is defined in {defined_in} and in {entry.value}.")
+                self._clashes[entry.name] = f"is defined in {defined_in} and in {entry.value}. Uninstall or rename one."
             entries[entry.name] = entry
         return entries
 
@@ -70,6 +71,8 @@ class PluginRegistry(Generic[P]):
         """
         if name not in self.names():
             raise PluginError(unknown(self.kind, name, self.names()))
+        if name in self._clashes:
+            raise PluginError(f"the {self.kind} '{name}' {self._clashes[name]}")
         entry = self._entry_points.get(name)
         module_name = entry.module if entry else f"{self.package}.{name}"
         try:

@@ -21,7 +21,7 @@ from harness.execution import tasks
 from harness.execution.isolate import failure_for_report, guarded_models, is_own
 from harness.execution.job import Folders, Job
 from harness.models import adapters, loading
-from harness.plugins import METHODS
+from harness.plugins import METHODS, plugin_digest
 from harness.records import journal, results
 from harness.records.artifacts import Artifacts
 from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, UNSEEN, Level, Study, Trial, replace
@@ -217,6 +217,7 @@ class Trail:
             probes=tuple(probes),
             reason=reason,
             seconds=time.perf_counter() - start_time,
+            code=plugin_digest(METHODS.load(spec.method)),
         )
 
     def stop(self) -> None:
@@ -352,8 +353,8 @@ def find_level(
     for turn in range(MAX_HALVINGS):
         if abs(upper[PROBED_ERASURE] - level) <= TOLERANCE:
             break
-        if dial.cumulative:
-            between = _steps_between(lower, upper, steps_per_epoch) if dial.divisible else []
+        if dial.divisible:
+            between = _steps_between(lower, upper, steps_per_epoch)
         else:
             between = _value_between(lower, upper, level, turn)
         if not between:

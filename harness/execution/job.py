@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from harness.base.messages import reason, shown, storable
 from harness.base.settings import Strict
+from harness.plugins import METHODS, plugin_digest
 from harness.records.journal import Candidate, Failed, Journal
 from harness.settings import Json, Study, Trial
 
@@ -49,7 +50,8 @@ class CandidateTask(Strict):
     def record(self, end: str, seconds: float, **findings: Any) -> Candidate:
         findings = {"original": {}, "targets": {}, "probes": ()} | findings
         id, settings = self.study.study_id, dict(self.settings)
-        return Candidate(trial_id=id, number=self.number, settings=settings, end=end, seconds=seconds, **findings)
+        findings |= {"seconds": seconds, "code": plugin_digest(METHODS.load(self.study.trial.method))}
+        return Candidate(trial_id=id, number=self.number, settings=settings, end=end, **findings)
 
 
 class Job(Strict):

@@ -270,6 +270,7 @@ class EvaluatingTask(_TrialTask):
     model: Model
     plugin: str = "the evaluator"
     """Name in errors."""
+    version: int = 1
     shared_generations: dict[Definition, Generations] = field(default_factory=dict)
     texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
     retrained: Checkpoint | None = None
@@ -327,9 +328,10 @@ class EvaluatingTask(_TrialTask):
             isolate.refuse_changes(self.plugin, self.changes)
             return arrays
 
+        key = (self.plugin, str(self.version), *key)
         self.cached_keys[digest_of(list(key))] = None
         with self.process_state.applied():  # Other trials share the arrays.
-            return self.artifacts.arrays(tuple(key), make_guarded)
+            return self.artifacts.arrays(key, make_guarded)
 
     def load_original(self) -> Model:
         """Return a fresh original; `reads` must have it, so that its memory is counted."""
@@ -400,7 +402,8 @@ def make_evaluating_task(
     """Return an evaluator and its task for a model in its precision."""
     evaluator = configured(evaluator_spec)
     task = EvaluatingTask(
-        *(spec, artifacts, measured.model, f"the evaluator '{evaluator_spec.name}'", measured.generations),
+        *(spec, artifacts, measured.model, f"the evaluator '{evaluator_spec.name}'", evaluator.version),
+        shared_generations=measured.generations,
         **{name: getattr(evaluator_spec, name) for name in ("texts", "retrained", "precision", "judge_precision")},
         reads=evaluator.reads,
         prepares=prepares(type(evaluator)),

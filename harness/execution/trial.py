@@ -12,6 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import lru_cache, partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -314,8 +315,14 @@ class _RunningTrial:
         names, adapter, original = erased.changed_blocks, erasure.adapter, self.spec.model
         name = erased_key(self.spec.model_id(strength), code)
         if names is not None:
-            save = partial(adapters.save_patch, erased.model, names, original.digest)
-            self.artifacts.build("erased", name, lambda folder: save(folder / adapters.PATCH_FILE))
+
+            def save_patch(folder: Path) -> None:
+                adapters.save_patch(erased.model, names, original.digest, folder / adapters.PATCH_FILE)
+                if not adapters.has_same_weights(adapters.load_erased(original, folder), erased.model):
+                    lacks = "changed_blocks lacks blocks that changed. Name all of them, or leave it None."
+                    raise TrialError(f"'{self.spec.method}': {lacks}")
+
+            self.artifacts.build("erased", name, save_patch)
         elif adapter and adapters.has_same_weights(adapters.add_adapter(load_model(original), adapter), erased.model):
             self.artifacts.build("erased", name, partial(adapters.save_adapter, adapter, original))
         elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):

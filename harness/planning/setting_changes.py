@@ -103,7 +103,7 @@ def changed_code_sentence(results: Results) -> str:
     files = []
     for (kind, name, number, code), count in sorted(Counter(_made(results)).items()):
         try:
-            plugin = METHODS.load(name) if kind == "point" else EVALUATORS.load(name)
+            plugin = EVALUATORS.load(name) if kind == "measurement" else METHODS.load(name)
         except PluginError:  # A journal can be read without the plugins behind it.
             continue
         if plugin.version == number and plugin_digest(plugin) != code:
@@ -113,7 +113,14 @@ def changed_code_sentence(results: Results) -> str:
 
 
 def _made(results: Results) -> Iterator[tuple[str, str, int, str]]:
+    for study in results.studies:
+        spec = study.spec.trial
+        for candidate in study.candidates:
+            if candidate.code:
+                yield "candidate", spec.method, spec.method_version, candidate.code
     for trial in results.trials:
+        if trial.walked is not None and trial.walked.code:
+            yield "walk", trial.spec.method, trial.spec.method_version, trial.walked.code
         versions = {evaluator.name: evaluator.version for evaluator in trial.spec.evaluators}
         for point in trial.points:
             if point.made is not None and point.made.code:

@@ -26,7 +26,13 @@ LABELS = {
 
 
 def repeated_trials(sweep: Sweep, templates: Sequence[grid.TrialTemplate]) -> Iterator[errors.Fault]:
-    """Yield every row with the same trials as an earlier one, under any model's training."""
+    """Yield every row with the same trials as an earlier one, under any model's training, or another's label."""
+    method_by_label: dict[str, str] = {}
+    for template in templates:
+        other = method_by_label.setdefault(template.plugin.label, template.method)
+        if other != template.method:
+            reason = f"has the label '{template.plugin.label}', as '{other}' has, and reports name rows by it."
+            yield errors.Fault(f"methods.{template.key}", f"{reason} Change `label` in one of the two files.")
     key_by_identity: dict[str, str] = {}
     for entry, template in product(sweep.models, templates):
         strength = None if template.plugin.strength.cumulative else float(template.strengths[0])

@@ -107,6 +107,8 @@ class Walked(Journaled):
     """All probes in order."""
     reason: str = ""
     """Reason why the level was not reached."""
+    code: str = ""
+    """As a `Point`'s."""
     seconds: float = field(default=math.nan, compare=False)
 
 
@@ -134,6 +136,8 @@ class Candidate(Journaled):
     """One of `ENDS`, or the error of a failed candidate."""
     seconds: float
     """Time of erasing and probing, without work that candidates share."""
+    code: str = ""
+    """As a `Point`'s."""
 
     @property
     def error(self) -> str | None:

@@ -1,6 +1,8 @@
 """`lethe check`: one plugin, tested; only the file that is named is executed."""
 
 import sys
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import MappingProxyType
 
@@ -8,6 +10,7 @@ import pytest
 
 from harness import testing
 from harness.cli import main as lethe
+from harness.errors import PluginError
 from harness.plugins import EVALUATORS, METHODS
 
 METHOD = (Path(__file__).parents[3] / "methods" / "gradient_ascent.py").read_text()
@@ -46,6 +49,16 @@ def _forget_plugins():
     for name in set(sys.modules) - modules:
         if name.startswith("checked_"):
             del sys.modules[name]
+
+
+def test_two_packages_with_one_name_stop_only_those_who_ask_for_it(monkeypatch):
+    found = [EntryPoint("mine", f"{package}.mine", METHODS.group) for package in ("one", "two")]
+    monkeypatch.setattr("harness.plugins.entry_points", lambda group: found)
+    registry = replace(METHODS, _clashes={})
+    assert "mine" in registry.names()
+    assert registry.load("emso").label == "EMSO"
+    with pytest.raises(PluginError, match=r"'mine' is defined in one.mine and in two.mine. Uninstall or rename one."):
+        registry.load("mine")
 
 
 def test_a_failed_requirement_is_located_in_the_plugin(quick, tmp_path, capsys):

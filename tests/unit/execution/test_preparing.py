@@ -5,6 +5,7 @@ import shutil
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from harness.contracts import Evaluation, Evaluator, Metric
@@ -146,6 +147,14 @@ def test_numbers_that_an_evaluator_did_not_declare_are_refused(returned, reason,
     with pytest.raises(TrialError) as refused:
         run_evaluator(small_spec(), replace(MEMORIZATION, name="it"), both, None, print)
     assert str(refused.value).startswith(reason)
+
+
+def test_arrays_are_a_plugins_own_and_a_versions_own(make_model, tmp_path):
+    artifacts, model, found = Artifacts(tmp_path), make_model(), []
+    for number, (plugin, version) in enumerate([("one", 1), ("one", 2), ("two", 1), ("one", 1)]):
+        task = EvaluatingTask(small_spec(), artifacts, model, plugin, version)
+        found.append(float(task.cached(("key",), lambda number=number: {"x": np.array([number])})["x"][0]))
+    assert found == [0, 1, 2, 0]
 
 
 def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.planning.evaluators import evaluator_faults
-from harness.plugins import EVALUATORS
+from harness.plugins import EVALUATORS, METHODS
 from harness.settings import Collapse
 
 SINGLE = [
@@ -66,6 +66,12 @@ def test_two_rows_that_are_the_same_trials(fault_at, one, other):
     own = "[{id: miniature-s, training: {learning_rate: 0.25}}]"
     told = fault_at("methods.again", models=own, methods=f"{{{one}, {other}}}", ranking="{}")
     assert told.startswith(f"asks for the same trials as '{one.partition(':')[0]}'")
+
+
+def test_two_methods_of_one_label_could_not_be_told_apart(fault_at, monkeypatch):
+    monkeypatch.setattr(METHODS.load("npo"), "label", "EMSO")
+    told = fault_at("methods.npo", methods="{emso: , npo: }", ranking="{}")
+    assert told.startswith("has the label 'EMSO', as 'emso' has")
 
 
 def test_a_row_of_several_strengths_is_ranked_at_one(check):
