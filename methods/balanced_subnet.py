@@ -16,6 +16,7 @@ class BalancedSubnet(contracts.Method):
     """Drops the MLP weights that matter for forget texts only, by masks trained on −L_NLL(forget) + L_NLL(retain).
 
     Masks are edge-popup's: a score for each weight, straight-through gradients. Kept weights are bit-identical.
+    Rounding, as by another micro_batch, changes which weights are dropped.
 
     Differs from the paper: AdamW steps the scores instead of SGD at .1 with momentum .9; retain texts are the sweep's,
     not random tokens.
