@@ -64,7 +64,9 @@ def check_causal(config: Config, local: Checkpoint) -> None:
     """Refuse a model that reads in both directions, which transformers would load as a causal one."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-    is_encoder = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
+    is_encoder = config.model_type in (*MODEL_FOR_MASKED_LM_MAPPING_NAMES, "xlnet") and not getattr(
+        config, "is_decoder", False
+    )
     where = f"'{local.id}' ({local.location}) is a {config.model_type}"
     if is_encoder or getattr(config, "is_encoder_decoder", False):
         raise ModelError(f"{where}, which reads a text in both directions. Name a causal language model.")
