@@ -59,9 +59,6 @@ def verb(state: str = "", input_errors: tuple[type[Exception], ...] = INPUT_ERRO
         input_errors: Errors in the verb's input, which end with 2; all others end with 1.
     """
 
-    def notes_of(error: BaseException) -> list[str]:
-        return getattr(error, "__notes__", [])
-
     def register(function: Verb) -> Verb:
         @app.command()
         @functools.wraps(function)
@@ -73,9 +70,10 @@ def verb(state: str = "", input_errors: tuple[type[Exception], ...] = INPUT_ERRO
                 code = function(**arguments) or 0
             except (errors.LetheError, OSError) as error:  # The system's own sentence names the file.
                 code = 2 if isinstance(error, input_errors) else 1
-                tell(error, *notes_of(error), *[state] * isinstance(error, errors.StorageError), is_error=True)
+                left = [state] * isinstance(error, errors.StorageError)
+                tell(error, *getattr(error, "__notes__", ()), *left, is_error=True)
             except KeyboardInterrupt as error:
-                tell(f"\nInterrupted. {state}", *notes_of(error), is_error=True)
+                tell(f"\nInterrupted. {state}", *getattr(error, "__notes__", ()), is_error=True)
                 code = 128 + signal.SIGINT
             raise typer.Exit(code)
 

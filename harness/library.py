@@ -145,7 +145,11 @@ class SweepResults:
             raise DataError(f"{out} exists already; name a new folder.")
         point_results, table = self.point(point), self.analysis.table
         [row] = table[table["point_id"] == point_results.spec.point_id(point_results.strength)].to_dict("records")
-        recorded, faults = original or point_results.spec.model, _faults(row)
+        recorded, reason = original or point_results.spec.model, verdict(row["collapse_class"], row["collapse_reason"])
+        faults = [f"This model has collapsed ({reason})."] if row["collapsed"] is True else []
+        if row["over_erased"] is True:
+            over = "it lost more than the forget set, or damages texts of its kind more than general ones"
+            faults.append(f"This model is over-erased: {over}.")
         with files.folder_whole(out, "the exported model") as folder:
             if adapter_alone:
                 save_adapter(self.adapter(point), recorded, folder)
@@ -207,13 +211,6 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     searched = {wanted_sweep: by_name[wanted_sweep]} if wanted_sweep in by_name else by_name
     sweep, point = find_one_point(name, {sweep: read_folder(folder) for sweep, folder in searched.items()})
     return by_name[sweep], point.spec.point_id(point.strength)
-
-
-def _faults(row: Mapping[Hashable, Any]) -> list[str]:
-    reason = verdict(row["collapse_class"], row["collapse_reason"])
-    over = "it lost more than the forget set, or damages texts of its kind more than general ones"
-    faults = (("collapsed", f"has collapsed ({reason})"), ("over_erased", f"is over-erased: {over}"))
-    return [f"This model {fault}." for name, fault in faults if row[name] is True]
 
 
 def _certificate(point: PointResults, row: Mapping[Hashable, Any], analysis: Analysis, parts: dict[str, Any]) -> str:

@@ -97,6 +97,10 @@ def original_logits(model: str) -> torch.Tensor:
 class Conformance:
     """Base of both suites."""
 
+    plugin: ClassVar[str] = ""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    """Settings in addition to a method's strength, if the defaults are slow."""
+
     @pytest.fixture(scope="class")
     @classmethod
     def artifacts(cls, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
@@ -129,9 +133,6 @@ NOISE = 2.0
 class MethodConformance(Conformance):
     """Inherit and name the plugin."""
 
-    plugin: ClassVar[str] = ""
-    settings: ClassVar[Mapping[str, Any]] = {}
-    """Settings in addition to the strength, if the defaults are slow."""
     strengths: ClassVar[tuple[Number, ...]] = ()
     """Two or more strengths to try; default: by the dial's kind."""
     gentle: ClassVar[Number | None] = None
@@ -172,10 +173,6 @@ class MethodConformance(Conformance):
         if method.reference == "memorized_model":
             tasks.build_memorized(spec, artifacts, print)
         return tasks.ErasingTask(spec, artifacts, strengths, print)
-
-    def original(self) -> Model:
-        """Return the original model."""
-        return loading.load_model(small_spec(model=self.model).model)
 
     def configured(self, method: type[Method], name: str, strength: Number) -> Method:
         """Return a quick method at a strength."""
@@ -272,7 +269,7 @@ class MethodConformance(Conformance):
         erased = list(self.erase(method, name, artifacts, self.dial(method)[:1]))[-1]
         if erased.changed_blocks is None:
             pytest.skip("the method makes no promise about blocks")
-        original = self.original()
+        original = loading.load_model(small_spec(model=self.model).model)
         weights, changed = dict(erased.model.named_parameters()), dict(original.named_parameters())
         named_blocks = [block for block in blocks(original) if block.name in erased.changed_blocks]
         assert any(not torch.equal(b.of(weights[b.parameter]), b.of(changed[b.parameter])) for b in named_blocks)
@@ -321,9 +318,6 @@ Measure = Callable[[str], Evaluation]
 class EvaluatorConformance(Conformance):
     """Inherit and name the plugin."""
 
-    plugin: ClassVar[str] = ""
-    settings: ClassVar[Mapping[str, Any]] = {}
-
     @pytest.fixture
     def evaluator(self) -> Evaluator:
         """Return the evaluator, configured."""
@@ -331,7 +325,7 @@ class EvaluatorConformance(Conformance):
 
     def measure(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> Evaluation:
         """Measure a model on the small trial."""
-        return evaluator.evaluate(model, self.task(evaluator, model, artifacts))
+        return evaluator.evaluate(model, small_task(evaluator, model, artifacts))
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -356,10 +350,6 @@ class EvaluatorConformance(Conformance):
 
         return measure_model
 
-    def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> tasks.EvaluatingTask:
-        """Return the small trial's task."""
-        return small_task(evaluator, model, artifacts)
-
     def test_it_reports_what_it_declares(self, evaluator: Evaluator, measured: Measure) -> None:
         """Each metric is in its range or NaN, and the aggregate of its items."""
         faults = list(evaluators.group_faults(evaluator))
@@ -380,7 +370,7 @@ class EvaluatorConformance(Conformance):
     def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, artifacts: Artifacts, kept: Kept) -> None:
         """Model, task, judges and torch's state are unchanged."""
         model = loading.load_model(resolving.resolve_model(MODEL))
-        task = self.task(evaluator, model, artifacts)
+        task = small_task(evaluator, model, artifacts)
         with left_alone(task):
             kept[repr(evaluator), AGAIN] = evaluator.evaluate(model, task)
 
@@ -399,7 +389,7 @@ class EvaluatorConformance(Conformance):
         if not prepares(type(evaluator)):
             pytest.skip("it prepares nothing of the original")
         artifacts, original = Artifacts(tmp_path), loading.load_model(resolving.resolve_model(MODEL))
-        preparing, measuring = (self.task(evaluator, original, artifacts) for _ in range(2))
+        preparing, measuring = (small_task(evaluator, original, artifacts) for _ in range(2))
         with left_alone(preparing):
             evaluator.prepare(original, preparing)
         numbers = evaluator.evaluate(original, measuring).numbers

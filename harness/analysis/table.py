@@ -98,13 +98,16 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
     measured = " and ".join(dict.fromkeys(each.precision for each in spec.evaluators)) or "fp32"
     trained = measured if spec.is_reference else spec.training.precision
     precision = trained if trained == measured else f"{trained}, measured in {measured}"
-    row |= {"engine": str(spec.engine), "precision": precision, "definition": _definition(point)}
+    row |= {"engine": str(spec.engine), "precision": precision}
     row["judged_by_original"] = " and ".join(role for role, judge in spec.judges.items() if judge.id == ORIGINAL)
     row |= {"strength": point.strength, "point_id": spec.point_id(point.strength), "stop_reason": point.stop_reason}
     row |= {name: getattr(point.made, name, None) for name in ("erase_seconds", "peak_memory_bytes")}
     row["measure_seconds"] = sum(measurement.seconds for measurement in point.measurements)
     row = {name: messages.storable(value) if isinstance(value, str) else value for name, value in row.items()}
+    definitions = set()
     for measurement in point.measurements:
+        if any(metric.get("ranked", True) and metric["group"] != "reasoning" for metric in measurement.metrics):
+            definitions.add(measurement.definition)
         errors = measurement.notes.get("standard_errors", {})
         metrics = [metric for metric in measurement.metrics if spec.shows(metric["group"], metric.get("items"))]
         for name in [metric["name"] for metric in metrics]:
@@ -113,15 +116,7 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
             if name in errors:
                 counted_once = error_over_texts(row["point_id"], info[name], evidence)
                 row[STANDARD_ERROR.format(name)] = errors[name] if counted_once is None else counted_once
-    return row
-
-
-def _definition(point: PointResults) -> str:
-    definitions = set()
-    for measurement in point.measurements:
-        if any(metric.get("ranked", True) and metric["group"] != "reasoning" for metric in measurement.metrics):
-            definitions.add(measurement.definition)
-    return "+".join(sorted(definitions))
+    return row | {"definition": messages.storable("+".join(sorted(definitions)))}
 
 
 def _ranked_point(trial: TrialResults, plan: Plan) -> PointResults | None:

@@ -135,7 +135,12 @@ def check_plugin(text: str, overrides: Sequence[str]) -> int:
         raise PluginError("the conformance suite needs pytest: pip install 'pytest>=8.4'.") from None
     registry, name = _named_plugin(text)
     plugin, kind = registry.load(name), registry.kind
-    settings = _checked_settings(plugin, name, overrides)
+    settings = sweep_file.parse_sweep_file("{}", Path(name), overrides).settings
+    dial = {plugin.strength.field: plugin.strength.off} if issubclass(plugin, Method) else {}
+    faults = Faults()
+    check_settings(plugin, {**dial, **settings}, name, faults)
+    if faults:
+        raise ConfigError(name, faults)
     tell(f"The {kind} '{name}' ({sys.modules[plugin.__module__].__file__}), checked on the smallest miniature.")
     for variable in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # Meant for other suites.
         os.environ.pop(variable, None)
@@ -199,13 +204,3 @@ def _imported(file: Path) -> ModuleType:
         reason = f"({Path(frame.filename).name}, line {frame.lineno}): {type(error).__name__}: {shown(str(error))}"
         raise PluginError(f"{file} cannot be imported {reason}") from error
     return module
-
-
-def _checked_settings(plugin: type, plugin_name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    settings = sweep_file.parse_sweep_file("{}", Path(plugin_name), overrides).settings
-    dial = {plugin.strength.field: plugin.strength.off} if issubclass(plugin, Method) else {}
-    faults = Faults()
-    check_settings(plugin, {**dial, **settings}, plugin_name, faults)
-    if faults:
-        raise ConfigError(plugin_name, faults)
-    return settings

@@ -188,7 +188,12 @@ def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> i
     if unlike.empty:
         tell(f"Nothing differs: {len(rows):,} numbers are the same to the last bit.")
         return 0
-    _print_rows(unlike)
+    unlike = unlike.sort_values("verdict", key=lambda verdicts: verdicts == "within noise", kind="stable")
+    texts = unlike.head(MAX_ROWS).map(lambda value: f"{value:.6g}" if isinstance(value, float) else value)
+    titles = {"what": "What", "point": "Point", "a": "A", "b": "B", "verdict": ""}
+    console().print(render(texts, [Column(name, title, "note") for name, title in titles.items()], "terminal"))
+    if len(unlike) > MAX_ROWS:
+        tell(f"and {len(unlike) - MAX_ROWS:,} more: --csv FILE writes all of them.")
     tell(", ".join(f"{verdict}: {count:,}" for verdict, count in rows["verdict"].value_counts().items()) + ".")
     return 1
 
@@ -244,15 +249,6 @@ def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
 def _packages(results: Results) -> dict[str, str]:
     kinds = {journal.cpu_kind(attempt.hardware) for trial in results.trials for attempt in trial.attempts}
     return dict(versions(results)) | ({"processor": ", ".join(sorted(kinds))} if kinds else {})
-
-
-def _print_rows(rows: pd.DataFrame) -> None:
-    rows = rows.sort_values("verdict", key=lambda verdicts: verdicts == "within noise", kind="stable")
-    texts = rows.head(MAX_ROWS).map(lambda value: f"{value:.6g}" if isinstance(value, float) else value)
-    titles = {"what": "What", "point": "Point", "a": "A", "b": "B", "verdict": ""}
-    console().print(render(texts, [Column(name, title, "note") for name, title in titles.items()], "terminal"))
-    if len(rows) > MAX_ROWS:
-        tell(f"and {len(rows) - MAX_ROWS:,} more: --csv FILE writes all of them.")
 
 
 EARLIER_DEVIATIONS = (0.10, 0.45)

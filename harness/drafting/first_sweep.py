@@ -111,13 +111,6 @@ PROBED_BYTES = 1_000_000_000
 """Bytes of weights above which probing on a CPU takes too long."""
 
 
-def choose_sizes(model: Checkpoint) -> Sizes:
-    """Return the sizes that this machine measures a model of this size with in good time."""
-    machine = this_machine()
-    is_slow = memory.weights_bytes(model) > decoding.MAX_CACHED_WEIGHTS and not (machine and machine.gpus)
-    return ON_A_CPU if is_slow else USUAL_SIZES
-
-
 def write_sweep_file(
     given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
 ) -> None:
@@ -160,7 +153,9 @@ def choose_levels(ma: float, unseen_ma: float | None = None) -> list[Number | st
 def _file_parts(
     given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None
 ) -> dict[str, Any]:
-    sizes = choose_sizes(resolving.resolve_original(given.model, given.tokenizer))
+    model, machine = resolving.resolve_original(given.model, given.tokenizer), this_machine()
+    is_slow = memory.weights_bytes(model) > decoding.MAX_CACHED_WEIGHTS and not (machine and machine.gpus)
+    sizes = ON_A_CPU if is_slow else USUAL_SIZES
     given = given._replace(sequence_tokens=given.sequence_tokens or sizes.tokens)
     texts = given_texts.read_given(given, sizes.texts)
     is_embedded, lengths = given.texts == given_texts.MINIATURE, texts.lengths

@@ -106,15 +106,11 @@ def sampled_settings(
             if (result := objective(study, target, candidate)) is None:
                 add(candidate.settings, state=TrialState.FAIL)
             else:
-                violation, cost = result
-                add(candidate.settings, value=min(cost, _NO_COST), constraints={target.key: violation})
+                violation, cost = result  # Optuna gets 1e9 for an infinite cost.
+                add(candidate.settings, value=min(cost, 1e9), constraints={target.key: violation})
         for settings in unfinished:
             add(settings, state=TrialState.RUNNING)
         return dict(optuna_study.ask(distributions).params)
-
-
-# Replaces an infinite cost.
-_NO_COST = 1e9
 
 
 def _distribution(dimension: Dimension) -> Any:

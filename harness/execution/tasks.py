@@ -165,13 +165,6 @@ def memorize_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progr
         loading.save_model(model, folder)
 
 
-def load_memorized(spec: Trial, artifacts: Artifacts, progress: Progress) -> tuple[Model, float]:
-    """Return a fresh memorised model and its MA on the forget set."""
-    folder = build_memorized(spec, artifacts, progress)
-    facts = json.loads((folder / "memorized.json").read_text())
-    return loading.load_model(_memorized_checkpoint(spec, folder)), float(facts["ma"])
-
-
 def _memorized_checkpoint(spec: Trial, folder: Path) -> Checkpoint:
     # Without a digest: `Artifacts.find` compared the artifact's own.
     return Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, digest="")
@@ -251,7 +244,9 @@ class ErasingTask(_TrialTask):
     def memorized_model(self) -> Model:
         """Return a fresh memorised model; warn if it misses its gate."""
         with self.process_state.applied():
-            model, accuracy = load_memorized(self.spec, self.artifacts, self.progress)
+            folder = build_memorized(self.spec, self.artifacts, self.progress)
+            accuracy = float(json.loads((folder / "memorized.json").read_text())["ma"])
+            model = loading.load_model(_memorized_checkpoint(self.spec, folder))
         if accuracy < self.spec.memorization.gate:
             missed = f"MA {accuracy:.3f}, below its gate of {self.spec.memorization.gate:g}"
             remedy = "train it longer (memorized_model.epochs)"
@@ -391,16 +386,11 @@ class MeasuredModel:
         return {"precision": precision, "choices": int(counted_NT.sum()), "changed": changed}
 
 
-def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
-    """Return the evaluator with its settings."""
-    return EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
-
-
 def make_evaluating_task(
     measured: MeasuredModel, evaluator_spec: EvaluatorSpec, spec: Trial, artifacts: Artifacts, progress: Progress
 ) -> tuple[Evaluator, EvaluatingTask]:
     """Return an evaluator and its task for a model in its precision."""
-    evaluator = configured(evaluator_spec)
+    evaluator = EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
     task = EvaluatingTask(
         *(spec, artifacts, measured.model, f"the evaluator '{evaluator_spec.name}'", evaluator.version),
         shared_generations=measured.generations,

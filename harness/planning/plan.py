@@ -66,7 +66,10 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = ()) -> Pla
     models = resolve.resolve_models(sweep, faults)
     faults += resolve.method_faults(models, templates, has_retain=sweep.data.retain is not None)
     judges = resolve.resolve_judges(sweep, evaluators, faults)
-    texts, shared_texts, text_names = resolve_texts(sweep, models, _is_steered(sweep, templates, models), faults)
+    trained = [template for template in templates if template.plugin.searched_training]
+    trainings = [resolve.override_training(template, model.training) for template in trained for model in models]
+    is_steered = tune is not None or any(training.early_stop is not None for training in trainings)
+    texts, shared_texts, text_names = resolve_texts(sweep, models, is_steered, faults)
     faults += tuning.dial_faults(sweep.until, templates)
     faults += tuning.level_faults(sweep.until, models, texts)
     faults += unmeasurable_faults(evaluators, models, texts)
@@ -128,12 +131,6 @@ def check_form(file: sweep_file.SweepFile) -> CheckedSweep:
     if faults:
         raise file.refuse(faults)
     return CheckedSweep(sweep, tuple(templates), evaluators, tuple(studies))
-
-
-def _is_steered(sweep: Sweep, templates: Sequence[grid.TrialTemplate], models: Sequence[resolve.ResolvedModel]) -> bool:
-    trained = [template for template in templates if template.plugin.searched_training]
-    trainings = [resolve.override_training(template, model.training) for template in trained for model in models]
-    return sweep.tune is not None or any(training.early_stop is not None for training in trainings)
 
 
 def choose_trials(planned: Plan, only: Sequence[str], file: sweep_file.SweepFile) -> Plan:

@@ -132,28 +132,24 @@ def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Fa
         if role not in used_roles | sweep.judges.model_fields_set:
             continue
         entry: JudgeEntry = getattr(sweep.judges, role)
-        faults += _judge_faults(role, entry, sweep.data.utility.source if role in used_roles else "miniature")
+        path, source = f"judges.{role}", sweep.data.utility.source
+        # A judge trained only on the embedded corpus.
+        if role in used_roles and source != "miniature" and resolving.is_trained_on_miniature(role, entry.id):
+            reason = f"has read nothing but the embedded corpus, so it cannot judge utility texts from {source}"
+            remedy = f"Write judges: {{perplexity: {ORIGINAL}, features: {ORIGINAL}}}, or name a model that knows them."
+            faults.add(path, f"'{entry.id}' {reason}. {remedy}")
         if entry.id == ORIGINAL:
+            if role not in resolving.CAUSAL_ROLES:
+                allowed = f"'{ORIGINAL}' judges only {' and '.join(resolving.CAUSAL_ROLES)}"
+                faults.add(path, f"{allowed}: {role} needs an encoder of sentences, for instance minilm.")
             judges[role] = None
             continue
         resolve = partial(resolving.resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
         check_weights = loading.check_model if role in resolving.CAUSAL_ROLES else loading.check_encoder
-        checkpoint = _checkpoint(f"judges.{role}", resolve, check_weights, entry.id, faults, KNOWN_JUDGES)
+        checkpoint = _checkpoint(path, resolve, check_weights, entry.id, faults, KNOWN_JUDGES)
         if checkpoint is not None:
             judges[role] = checkpoint
     return judges
-
-
-def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
-    path = f"judges.{role}"
-    # A judge trained only on the embedded corpus.
-    if source != "miniature" and resolving.is_trained_on_miniature(role, entry.id):
-        reason = f"has read nothing but the embedded corpus, so it cannot judge utility texts from {source}"
-        remedy = f"Write judges: {{perplexity: {ORIGINAL}, features: {ORIGINAL}}}, or name a model that knows them."
-        yield Fault(path, f"'{entry.id}' {reason}. {remedy}")
-    if entry.id == ORIGINAL and role not in resolving.CAUSAL_ROLES:
-        allowed = f"'{ORIGINAL}' judges only {' and '.join(resolving.CAUSAL_ROLES)}"
-        yield Fault(path, f"{allowed}: {role} needs an encoder of sentences, for instance minilm.")
 
 
 def override_training(template: TrialTemplate, model_training: Training) -> Training:

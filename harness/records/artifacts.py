@@ -43,10 +43,8 @@ class Artifacts:
     def find(self, kind: str, key: str) -> Path | None:
         """Return the artifact's folder, None if it does not exist; a damaged one is removed."""
         folder = self.root / kind / key
-        if not folder.exists():
-            return None
-        if not damage(folder):
-            return folder
+        if not folder.exists() or not damage(folder):
+            return folder if folder.exists() else None
         with files.locked(_lock_file(folder)):
             return self._intact(folder)
 
@@ -55,11 +53,16 @@ class Artifacts:
 
         `key` is the digest of everything that decides the contents, `parts` what it was made of, for readers.
         """
-        folder = self.root / kind / key
-        if not folder.exists() or damage(folder):
-            with files.locked(_lock_file(folder)):
-                if not self._intact(folder):
-                    _make(folder, parts or (key,), make)
+        folder, description = self.root / kind / key, f"an artifact of the kind '{kind}'"
+        if self.find(kind, key):
+            return folder
+        with files.locked(_lock_file(folder)):
+            if not self._intact(folder):
+                with files.folder_whole(folder, description) as building:
+                    make(building)
+                    about = {"kind": kind, "key": list(parts or (key,)), "files": files.folder_digests(building)}
+                    about |= {"created": datetime.now(UTC).isoformat(timespec="seconds")}
+                    files.write_whole(building / ABOUT, json.dumps(about, indent=1) + "\n", description)
         return folder
 
     def arrays(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -92,15 +95,6 @@ class Artifacts:
         files.remove(folder.rename(files.name_aside(folder)))  # Aside first: no process may see it half removed.
         self._warn(f"{folder} was damaged ({clause}), so it was removed and is built again")
         return None
-
-
-def _make(folder: Path, parts: Sequence[str], make: Callable[[Path], None]) -> None:
-    description = f"an artifact of the kind '{folder.parent.name}'"
-    with files.folder_whole(folder, description) as building:
-        make(building)
-        about = {"kind": folder.parent.name, "key": list(parts), "files": files.folder_digests(building)}
-        about |= {"created": datetime.now(UTC).isoformat(timespec="seconds")}
-        files.write_whole(building / ABOUT, json.dumps(about, indent=1) + "\n", description)
 
 
 def damage(folder: Path) -> str:

@@ -76,7 +76,7 @@ def trial_run(trial: TrialResults) -> RunContent:
     for point in trial.points:
         losses = point.made.notes.get("loss_by_step", ()) if point.made else ()
         numbers |= {("training/loss", step): loss for step, loss in enumerate(losses, start=1)}
-    tags = _tags(spec, "trial", spec.trial_id, spec.strengths[0] if len(spec.strengths) == 1 else None)
+    tags = _tags(spec, "trial", spec.strengths[0] if len(spec.strengths) == 1 else None)
     tags |= _measured_tags(trial, trial.points, trial.stop.reason if trial.stop else "")
     tags["strengths"] = ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none"
     error = trial.failure.error if trial.failure else "none"
@@ -97,7 +97,7 @@ def point_run(trial: TrialResults, point: PointResults) -> RunContent:
     settings, key = run_settings(spec), spec.point_id(strength)
     if strength is not None:
         settings |= {"strength": strength, f"settings.{spec.strength_name}": strength}
-    tags = _tags(spec, "point", spec.trial_id, strength) | _measured_tags(trial, (point,), point.stop_reason)
+    tags = _tags(spec, "point", strength) | _measured_tags(trial, (point,), point.stop_reason)
     is_whole = strength not in dict(trial.remaining)
     ends = [milliseconds(measurement.at) for measurement in point.measurements]
     starts = [end - int(each.seconds * 1000) for end, each in zip(ends, point.measurements, strict=True)]
@@ -132,13 +132,13 @@ def milliseconds(at: str | None) -> int:
     return int(parse_time(at).timestamp() * 1000) if at else 0
 
 
-def _tags(spec: Trial, kind: str, trial_id: str, strength: Number | None) -> dict[str, str]:
+def _tags(spec: Trial, kind: str, strength: Number | None) -> dict[str, str]:
     level = f", {spec.until}" if spec.until else ""
     at = "" if strength is None else f", {spec.strength_name} {strength:g}"
     name = f"{spec.label}{level}{at}, {spec.model.short_name}, seed {spec.seed}"
     tags = {"mlflow.runName": name, "mlflow.source.name": f"sweep {spec.sweep}", "mlflow.source.type": "LOCAL"}
-    tags |= {name: getattr(spec, name) for name in ("variant", "method")}
-    return tags | {"kind": kind, "trial_id": trial_id, "model": spec.model.id}
+    tags |= {name: getattr(spec, name) for name in ("variant", "method", "trial_id")}
+    return tags | {"kind": kind, "model": spec.model.id}
 
 
 def _measured_tags(trial: TrialResults, points: Sequence[PointResults], stop_reason: str) -> dict[str, str]:
@@ -207,13 +207,6 @@ def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
         view = {"name": f"{sweep}: {kind}s", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
         tags[_VIEW + _legal(key)] = json.dumps(view)
     return tags
-
-
-def view_addresses(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the page of each sweep's points by sweep, as a path on the server."""
-    page = f"#/experiments/{experiment}/runs?workflowType=machine_learning&compareRunsMode=CHART&viewStateShareKey="
-    names = sorted(tag.removeprefix(_VIEW) for tag in tags if tag.startswith(_VIEW))
-    return {name: f"{page}{quote(name)}" for name in names}
 
 
 def _columns(declared: Mapping[str, Metric]) -> list[str]:
@@ -357,8 +350,9 @@ def serve_dashboard(results_root: Path, port: int, host: str) -> NoReturn:
     os.environ.pop("MLFLOW_TRACKING_URI", None)  # This server serves the database.
     experiment = connect(root).get_experiment_by_name(EXPERIMENT)
     if experiment:  # MLflow's front page shows chat traces.
-        for name, page in view_addresses(experiment.experiment_id, experiment.tags).items():
-            tell(f"{name}, in a moment: http://{host}:{port}/{page}")
+        views = f"http://{host}:{port}/#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning"
+        for name in sorted(tag.removeprefix(_VIEW) for tag in experiment.tags if tag.startswith(_VIEW)):
+            tell(f"{name}, in a moment: {views}&compareRunsMode=CHART&viewStateShareKey={quote(name)}")
     if host != LOOPBACK:
         tell(f"Anybody who reaches {host}:{port} can read and delete every run: it asks for no password.")
     tell("MLflow's telemetry is off. Ctrl-C ends the dashboard.")
