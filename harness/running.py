@@ -56,26 +56,19 @@ def run_sweep(
     sweep_file = read_sweep_file(Path(file), overrides)
     planned = plan_sweep(sweep_file, overrides)
     part = choose_trials(planned, only, sweep_file)
-    return run_planned(Path(file), planned, part, executor=executor, results=results, replace_rows=replace, keep=keep)
+    root = Path(results)
+    return run_planned(Path(file), planned, part, executor=executor, results=root, replace_rows=replace, keep=keep)
 
 
 def run_planned(
-    file: Path,
-    planned: Plan,
-    part: Plan,
-    *,
-    executor: ExecutorName,
-    results: str | PathLike[str],
-    replace_rows: bool,
-    keep: bool,
+    file: Path, planned: Plan, part: Plan, *, executor: ExecutorName, results: Path, replace_rows: bool, keep: bool
 ) -> SweepResults:
     """Run the unfinished trials of a `part` of a plan, as `run_sweep` does."""
     folders = job.Folders.of_sweep(results, planned.sweep)
     journal = folders.journal
     tracking = mlflow.LiveCopy(folders.results)
     with journal.held():
-        rows = setting_changes.replaced_rows(planned, journal)
-        replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
+        replaced = setting_changes.replaced_sentence(planned, journal)
         if replaced and not replace_rows:
             raise ConfigError(str(file), [Fault("name", replaced)])
         measured = tuned.read_sweep_results(planned, journal)

@@ -25,7 +25,6 @@ Number = float | int
 Json = Any
 """Plain data that `json` can write."""
 MoreTexts = Literal["holdout", "retain", "validation"]
-LossRegion = Literal["all", "continuation"]
 Precision = Literal["fp32", "bf16"]
 Count = Annotated[int, Ge(0)]
 PositiveCount = Annotated[int, Ge(1)]
@@ -71,7 +70,6 @@ SOURCE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "npy": ("path",),
     "hub": ("path", "name", "split", "field", "where"),
 }
-SourceName = Literal["miniature", "extraction_challenge", "jsonl", "csv", "text", "npy", "hub"]
 
 
 def replace(value: T, /, **changes: Any) -> T:
@@ -208,7 +206,7 @@ class Training(Strict):
     """Weight decay of AdamW."""
     precision: Precision = "fp32"
     """Precision of the forward and backward pass; weights and optimiser state stay fp32."""
-    loss_region: LossRegion = "all"
+    loss_region: Literal["all", "continuation"] = "all"
     """Tokens that a loss counts: every predicted one, or only the continuation's."""
     early_stop: Annotated[float, Gt(1.0)] | None = 1.03
     """Stop after the first whole epoch whose validation perplexity exceeds this times the original's."""
@@ -253,7 +251,7 @@ def _asked(question: str, example: str, default: Any = ...) -> Any:
 class TextSource(Strict):
     """The origin of texts."""
 
-    source: SourceName
+    source: Literal["miniature", "extraction_challenge", "jsonl", "csv", "text", "npy", "hub"]
     """Where the texts come from."""
     path: Place | None = None
     """A file or folder, or a data set's id."""

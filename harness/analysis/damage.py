@@ -105,8 +105,7 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: Collapse | None = None) 
             kind = collapse_class(collapsed, row["repeated"], any(below) if below else None)
             flags.append((collapsed, kind, outside))
     columns = pd.DataFrame(flags, index=table.index, columns=list(COLUMNS), dtype=object)
-    flagged: pd.DataFrame = table.assign(**{name: columns[name] for name in COLUMNS})
-    return flagged
+    return table.assign(**{name: columns[name] for name in COLUMNS})
 
 
 def verdict(collapse_class: str, reasons: Sequence[str]) -> str:

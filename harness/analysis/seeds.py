@@ -49,15 +49,14 @@ def rename_replicates(table: pd.DataFrame) -> pd.DataFrame:
 
 def match_originals(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | None:
     """Return each row's original, of its seed else the first of its model; None where a row has none."""
-    starts = []
+    starts: list[pd.DataFrame] = []
     for replicate, seed, replicate_seed in zip(rows["replicate"], rows["seed"], rows["replicate_seed"], strict=True):
         model_rows = originals[originals["replicate"] == replicate]
         if not len(model_rows):
             return None
         seed_rows = model_rows[model_rows["seed"] == seed]
         starts.append((seed_rows if len(seed_rows) else model_rows).head(1).assign(replicate_seed=replicate_seed))
-    rows_found: pd.DataFrame = pd.concat(starts)
-    return rows_found
+    return pd.concat(starts)
 
 
 def repeats_of_points(rows: pd.DataFrame) -> list[pd.DataFrame]:

@@ -31,7 +31,6 @@ STANDARD_ERROR = "{}_stderr"
 """Column of a metric's standard error over its texts, where the evaluator notes one."""
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
 _FLAGS = ("collapsed", "over_erased", "ranked", "control", "frontier")
-_TRUTHS = {"true": True, "false": False}
 
 
 def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) -> pd.DataFrame:
@@ -159,7 +158,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     numbers = _number_columns(info, frame)
     parsers: dict[str, tuple[Callable[[str], Any], str]] = dict.fromkeys([*_FLOATS, *numbers], (float, "a number"))
     parsers |= dict.fromkeys(("seed", "peak_memory_bytes"), (int, "a whole number"))
-    parsers |= dict.fromkeys(_FLAGS, (_TRUTHS.__getitem__, "true or false"))
+    parsers |= dict.fromkeys(_FLAGS, ({"true": True, "false": False}.__getitem__, "true or false"))
     for name in frame.columns.intersection(list(parsers)):
         frame[name] = _parsed_column(path, frame[name], *parsers[name])
     return _typed(_filled(frame, path.stem), numbers), info

@@ -47,7 +47,7 @@ def print_ranking(analysis: Analysis) -> None:
     erases = analysis.results.plan.erases
     if erases:
         console().print(summary.answer_on_terminal(analysis), "")
-    console().print(main_table.ranking_table(analysis.ranked, analysis.shown, is_below_answer=erases))
+    console().print(main_table.ranking_table(analysis.ranked, is_below_answer=erases))
     if erases:
         console().print(*attacks_on_terminal(analysis.attacks, analysis.info), sep="\n")
     if len(analysis.published):
@@ -94,7 +94,7 @@ def collate_table(path: Path, out: Path | None) -> int:
     table, info = read_table(path)
     has_classes = table["collapse_class"].any()
     ranked = ranking.rank(table if has_classes else damage.flag(table, info), info)
-    console().print(main_table.ranking_table(ranked, ranked.on_recited_texts))
+    console().print(main_table.ranking_table(ranked))
     if not has_classes:
         both = table.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
         names = [name for name in ranking.rank_names(ranked.info) if name in table.columns]

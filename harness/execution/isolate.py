@@ -192,7 +192,7 @@ def refuse_changes(plugin: str, changes: Changes) -> None:
     """Raise a TrialError if the plugin changed its task."""
     if changed := changes():
         rule = "A plugin must leave what it is lent as it was: change a copy (tensor.clone(), copy.deepcopy)"
-        raise errors.TrialError(f"{plugin} changed {first_names(changed, NAMED_CHANGES)}. {rule}, or put it back.")
+        raise errors.TrialError(f"{plugin} changed {first_names(changed, 3)}. {rule}, or put it back.")
 
 
 def _torch_random() -> list[list[int]]:
@@ -227,8 +227,6 @@ _SHARED: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 Fingerprints = Mapping[str, Hashable]
 """Fingerprint by name: `the model's weights lm_head.weight`."""
-
-NAMED_CHANGES = 3
 
 
 @torch.no_grad()

@@ -151,9 +151,6 @@ class SweepProgress:
                 self._running[event.job] = self._view.add_task(event.job, total=None, message="")
             row, count, total = self._running[event.job], event.done or None, event.total or None
             self._view.update(row, message=message, completed=count, total=total)
-        self._say(event, message)
-
-    def _say(self, event: Event, message: str) -> None:
         counted = f"{self._over} of {self._jobs} jobs" + (f" · {self._failed} failed" if self._failed else "")
         if event.kind in ("failed", "lost"):
             line = f"{event.job}: {'failed: ' if event.kind == 'failed' else ''}{message}"

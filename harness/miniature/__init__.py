@@ -35,8 +35,7 @@ def folder(name: str) -> Path:
 @cache
 def manifest() -> dict[str, Any]:
     """Return digests, settings and measured quality of the shipped models."""
-    content: dict[str, Any] = json.loads((WEIGHTS / MANIFEST).read_text())
-    return content
+    return dict(json.loads((WEIGHTS / MANIFEST).read_text()))
 
 
 _ENTRIES = {"replicate_of", "seed", "size", "corpus", "tokenizer", "models"}

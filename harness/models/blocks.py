@@ -158,11 +158,10 @@ def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str
         shape, count = shapes[parameter], sum(map(len, names.values()))
         width = heads.width if set(kinds) <= set(HEAD_KINDS) else shape[axis] // count
         if shape[axis] != width * count or shape[1 - axis] != heads.hidden:
-            sizes = (
-                f"{heads.heads} heads and {heads.groups} groups, {heads.width} wide, at a hidden size of {heads.hidden}"
-            )
-            holds = f"is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(kinds)} of {sizes}"
-            raise errors.ModelError(f"{parameter} {holds}: the configuration is not this model's.")
+            size = f"{heads.heads} heads and {heads.groups} groups, {heads.width} wide"
+            holds = f"is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(kinds)} of {size}"
+            reason = f"{holds}, at a hidden size of {heads.hidden}: the configuration is not this model's."
+            raise errors.ModelError(f"{parameter} {reason}")
         start, step = 0, width * (len(kinds) if family.interleaved else 1)
         for kind in kinds:
             at, by_kind[kind] = start, []

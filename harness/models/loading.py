@@ -217,12 +217,6 @@ def positions(checkpoint: Checkpoint) -> int:
     return longest_context(read_config(checkpoint))
 
 
-def architecture(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return a model's kind and shapes."""
-    config = read_config(checkpoint)
-    return {name: getattr(config, name, None) for name in ARCHITECTURE}
-
-
 def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> Model:
     """Return the eager causal LM of the configuration, without weights, with so many `layers`."""
     from transformers import AutoModelForCausalLM

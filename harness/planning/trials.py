@@ -62,6 +62,7 @@ def build_trials(
     """Return the sweep's trials: reference rows first, then each model's grid and walks in the file's order."""
     references: list[Trial] = []
     erasures: list[Trial] = []
+    levels = list_levels(sweep.until)
     inputs = {key: dict(evaluator.inputs()) for key, evaluator in evaluators.items()}
     erasure_evaluators: dict[str, Evaluator] = {}
     for key, evaluator in evaluators.items():
@@ -81,7 +82,7 @@ def build_trials(
             if model.retrained is not None:
                 references.append(_reference(replace(seeded, retrained=model.retrained), names.RETRAINED))
             erasures += [erasure_trial(seeded, model, sources, template) for template in templates]
-            erasures += walked_trials(add_levels(seeded, model, sources, sweep.until), model, sources, walks)
+            erasures += walked_trials(add_levels(seeded, model, sources, levels), model, sources, walks)
         for kind in names.UNSEEN_ROWS if erasure_evaluators else ():
             # A retrained model is better evidence of unseen texts than validation texts.
             if kind in sources and not (kind == names.VALIDATION_ROW and model.retrained is not None):
@@ -165,11 +166,8 @@ def _reference(spec: Trial, kind: str) -> Trial:
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
 
 
-def add_levels(
-    original: Trial, model: resolve.ResolvedModel, sources: Texts, until: Mapping[str, Sequence[At]]
-) -> Trial:
+def add_levels(original: Trial, model: resolve.ResolvedModel, sources: Texts, levels: tuple[Level, ...]) -> Trial:
     """Return an original with levels, and the holdout or retrained model whose numbers define them."""
-    levels = list_levels(until)
     targets = {level.at for level in levels}
     return replace(
         original,

@@ -152,7 +152,7 @@ def build_studies(
     for model in models:
         sources = texts[model.path]
         original = next(spec for spec in references if spec.method == names.ORIGINAL and spec.model == model.checkpoint)
-        original = trials.add_levels(original, model, sources, sweep.until)
+        original = trials.add_levels(original, model, sources, trials.list_levels(sweep.until))
         for template in templates:
             for number, seeds in enumerate(list_searches(sweep, tune) if template.space else ()):
                 seeded = replace(original, seed=search_seed(tune.seed, number))

@@ -94,8 +94,6 @@ def is_outside(spec: Study, original: Mapping[str, float], probe: Probe) -> bool
 
 
 Status = Literal["done", "failed", "missing"]
-Remaining = tuple[tuple[Number | None, tuple[EvaluatorSpec, ...]], ...]
-"""Strengths with their missing evaluators."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,8 @@ class TrialResults:
     spec: Trial
     points: tuple[PointResults, ...]
     """By rising strength, measured or not."""
-    remaining: Remaining
+    remaining: tuple[tuple[Number | None, tuple[EvaluatorSpec, ...]], ...]
+    """Strengths with their missing evaluators."""
     status: Status
     """`done`; else `failed` if the last attempt raised, or `missing`."""
     stop: Stopped | None

@@ -142,8 +142,7 @@ def print_plan(file: Path, planned: Plan, part: Plan, results: Path) -> None:
     needs = memory_needs(sized)
     all_fit = "Every trial fits: its model takes less than a twentieth of its memory."
     terminal.print(needs_table(sized, needs, machine) if sized else all_fit)
-    rows = setting_changes.replaced_rows(planned, folders.journal)
-    replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
+    replaced = setting_changes.replaced_sentence(planned, folders.journal)
     changed_code = setting_changes.changed_code_sentence(tuned.read_sweep_results(planned, folders.journal))
     for sentence in filter(None, (replaced, changed_code)):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)

@@ -326,9 +326,8 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
     layers = model_layers(model)
     first = layers[0].register_forward_pre_hook
     with ExitStack() as hooks:
-        hooks.callback(
-            first(lambda _, args, kwargs: states.append(_input_state(args, kwargs)), with_kwargs=True).remove
-        )
+        handle = first(lambda _, args, kwargs: states.append(_input_state(args, kwargs)), with_kwargs=True)
+        hooks.callback(handle.remove)
         for layer in layers[: layer_at(depth, len(layers))]:
             handle = layer.register_forward_hook(lambda _, args, output: states.append(take_hidden_state(output)))
             hooks.callback(handle.remove)

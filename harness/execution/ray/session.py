@@ -48,8 +48,6 @@ if "ray" not in sys.modules:  # Its import reads them.
 
 import ray  # noqa: E402
 
-_OBJECT_STORE_BYTES = 200 * 1024**2
-_MAX_REMOVALS = 50
 _PREFIX = "lethe-"
 
 
@@ -71,7 +69,7 @@ def ray_session() -> Iterator[Path]:
         yield folder
     finally:
         stop()
-        for _ in range(_MAX_REMOVALS):  # Processes of Ray that are ending may still write there.
+        for _ in range(50):  # Processes of Ray that are ending may still write there.
             shutil.rmtree(folder, ignore_errors=True)
             if not folder.exists():
                 break
@@ -99,7 +97,7 @@ def start(folder: Path) -> None:
     """Start Ray below a folder, or join the cluster."""
     on_sigterm = signal.getsignal(signal.SIGTERM)
     options: dict[str, Any] = {"address": "local", "_temp_dir": str(folder), "include_dashboard": False}
-    options["object_store_memory"] = _OBJECT_STORE_BYTES
+    options["object_store_memory"] = 200 * 1024**2  # Bytes.
     if not IS_LOCAL:
         passed = forwarded_environment(os.environ)
         options = {"address": os.environ["RAY_ADDRESS"], "runtime_env": {"env_vars": passed}}

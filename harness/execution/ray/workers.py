@@ -54,13 +54,12 @@ def run_on_workers(
         inputs = None if is_on_loopback() else machine.node_inputs([spec])
         config: dict[str, Any] = {"work": work, "spec": spec.model_dump_json(), "data": dict(data)}
         config |= {"folder": str(folder), "logs": name, "inputs": inputs}
+        loopback = _OnLoopback(backend, store=f"{store_folder}/store")
         trainer = TorchTrainer(
             _run_worker,
             train_loop_config=config,
             # If Ray runs on this machine only, so do the workers.
-            torch_config=_OnLoopback(backend, store=f"{store_folder}/store")
-            if is_on_loopback()
-            else TorchConfig(backend),
+            torch_config=loopback if is_on_loopback() else TorchConfig(backend),
             scaling_config=train.ScalingConfig(
                 num_workers=spec.engine.workers, use_gpu=spec.gpus > 0, resources_per_worker=worker_resources(spec)
             ),

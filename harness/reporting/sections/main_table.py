@@ -72,19 +72,15 @@ def main_latex(ranked: ranking.RankedTable, caption: str) -> str:
     return fill_template("harness.reporting", "templates/main_table.tex.j2", table=table, caption=caption)
 
 
-def ranking_table(
-    whole: ranking.RankedTable, page_rows: ranking.RankedTable, *, is_below_answer: bool = False
-) -> RenderableType:
+def ranking_table(whole: ranking.RankedTable, *, is_below_answer: bool = False) -> RenderableType:
     """Return every model's warnings and ranked rows for the terminal, or its recitation if nothing was erased."""
     warnings = whole.idle_warnings if is_below_answer else whole.headline_warnings
     parts = [Text("\n".join(warnings), style="bold")] if warnings else []
+    below = Text(caption(whole.table).partition("Small: ")[0])
     if whole.is_of_references and len(whole.table):
         recited = recited_frame(whole)
-        return Group(
-            *parts,
-            render(recited, recited_columns(recited), "terminal"),
-            Text(caption(whole.table).partition("Small: ")[0]),
-        )
+        return Group(*parts, render(recited, recited_columns(recited), "terminal"), below)
+    page_rows = whole.on_recited_texts
     frame = main_frame(page_rows)
     in_order = frame["model"].map({model: place for place, model in enumerate(frame["model"].unique())})
     frame = frame.assign(model_place=in_order).sort_values(["model_place", "place"], kind="stable")
@@ -93,7 +89,7 @@ def ranking_table(
     frame = frame.drop(columns=[f"{name}{end}" for name in numbers for end in ("_low", "_high")])
     names = {"model", "label", "state", *numbers, *ranking.rank_names(page_rows.info)}
     columns = [column for column in main_columns(page_rows) if column.name in names]
-    return Group(*parts, render(frame, columns, "terminal"), Text(caption(whole.table).partition("Small: ")[0]))
+    return Group(*parts, render(frame, columns, "terminal"), below)
 
 
 def recited_columns(frame: pd.DataFrame) -> Sequence[Column]:

@@ -139,7 +139,7 @@ def of_items(analysed):
 def printed(ranked):
     """The main table in the terminal, with single spaces."""
     console = Console(width=120, record=True, file=StringIO())
-    console.print(ranking_table(ranked, ranked.on_recited_texts))
+    console.print(ranking_table(ranked))
     return " ".join(console.export_text().split())
 
 

@@ -56,7 +56,7 @@ def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(
     assert answer.startswith("Yes: the original recites the forget set measurably more than")
     assert words(html).startswith(f"Does it recite the forget set? {answer} What is recited")
     console = Console(width=100, record=True, file=StringIO())
-    console.print(ranking_table(analysis.ranked, analysis.shown))
+    console.print(ranking_table(analysis.ranked))
     assert " ".join(console.export_text().split()).startswith(answer)
     assert re.findall(r"<h2[^>]*>(.*?)</h2>", html) == ["What is recited", "How to repeat this"]
     shown = words(html)
