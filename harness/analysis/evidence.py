@@ -147,9 +147,10 @@ def read_evidence(results: Results) -> Evidence:
 def error_over_texts(point_id: str, metric: Metric, evidence: Evidence) -> float | None:
     """Return a mean's standard error with copies of a text counted once; None where there are no copies."""
     items = evidence.items(point_id, metric)
-    if items is None or not items.has_copies or (values := evidence.point_values([point_id], metric)) is None:
+    if items is None or len(set(items.clusters)) == len(items.clusters):
         return None
-    return float(values.standard_errors()[0])
+    values = evidence.point_values([point_id], metric)
+    return None if values is None else float(values.standard_errors()[0])
 
 
 def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evidence) -> dict[str, NDArray[np.float64]]:

@@ -45,8 +45,7 @@ WALK_FACTOR = 4
 def walk_end(plugin: type[Method]) -> Number | None:
     """Return the strength at which a walk ends: the highest that the method declares; None if it declares none."""
     default, dimension = plugins.default_strength(plugin), plugins.declared_space(plugin).get(plugin.strength.field)
-    end: Number | None = end_of(dimension) if dimension is not None else default and WALK_FACTOR * default
-    return end
+    return end_of(dimension) if dimension is not None else default and WALK_FACTOR * default
 
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:

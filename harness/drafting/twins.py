@@ -41,11 +41,6 @@ class Lessons:
     training: Training
     max_epochs: int
 
-    def facts(self, kind: str, seed: int) -> dict[str, Any]:
-        """Return all that decides a model's weights."""
-        about = {"model": self.texts.model.digest, "forget": self.forget.digest, "retain": self.retain.digest}
-        return {"kind": kind, "seed": seed, **about, "training": self.training.identity()}
-
 
 def read_lessons(given: Given, retain: str, training: Training, max_epochs: int) -> Lessons:
     """Return the texts of both trainings.
@@ -85,7 +80,10 @@ def make_twins(lessons: Lessons, out: Path, seeds: Sequence[int]) -> tuple[list[
 
 
 def _made(lessons: Lessons, folder: Path, kind: str, seed: int, epochs: int) -> dict[str, Any]:
-    facts = lessons.facts(kind, seed) | ({"epochs": epochs} if kind == "twin" else {})
+    # All that decides a model's weights.
+    about = {"model": lessons.texts.model.digest, "forget": lessons.forget.digest, "retain": lessons.retain.digest}
+    facts: dict[str, Any] = {"kind": kind, "seed": seed, **about, "training": lessons.training.identity()}
+    facts |= {"epochs": epochs} if kind == "twin" else {}
     if (folder / FACTS_FILE).is_file():
         old_facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
         if changed := [name for name in facts if old_facts.get(name) != facts[name]]:

@@ -281,7 +281,7 @@ class Trail:
                     write_erasure(erasure, spec, folder / str(erased.strength))
 
     def _is_near(self, kept_bytes: int) -> bool:
-        """Return whether the next epoch may pass the level: one rarely moves MA four times as far as the last."""
+        # The next epoch may pass the level: one rarely moves MA four times as far as the last.
         probes = [self._start, *(passed for passed, _ in self._passed)]
         before, last = [math.inf, *(each[PROBED_ERASURE] for each in probes)][-2:]
         return kept_bytes <= MAX_KEPT_BYTES and bool(last - 4 * (before - last) <= self._level + TOLERANCE)

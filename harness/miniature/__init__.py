@@ -101,8 +101,7 @@ def texts(role: str, weights: Path = WEIGHTS) -> tuple[str, ...]:
 
 def reasoning_rows(task: str) -> list[dict[str, Any]]:
     """Return fresh validation rows of a task, in the schema of the hub's data set."""
-    rows: list[dict[str, Any]] = deepcopy(_content(WEIGHTS / REASONING_FILE)[task])
-    return rows
+    return list(deepcopy(_content(WEIGHTS / REASONING_FILE)[task]))
 
 
 @cache

@@ -30,7 +30,7 @@ from harness.planning.machine import Machine, memory_share, this_machine
 from harness.plugins import EVALUATORS, METHODS
 from harness.settings import Engine, Source, Trial, replace
 from harness.toolkit import decoding, finetune, losses
-from harness.toolkit.device import JUDGE_BYTES, LOGIT_BYTES, READ_TOKENS, SCORED_ROWS, rows_at_once
+from harness.toolkit.device import JUDGE_BYTES, LOGIT_BYTES, READ_TOKENS, rows_at_once
 
 Row = tuple[str, str]
 """Variant and model, which decide a trial's need: its seed does not."""
@@ -135,7 +135,6 @@ class _FakeTask:
         self.training = replace(spec.training, global_batch=rows, early_stop=None)
         self.strengths: tuple[Number, ...] = (spec.last_strength,)
         self.forget = _made_up(spec.forget, rows)
-        self.validation = _made_up(spec.validation, min(spec.validation.rows, SCORED_ROWS))
         self.retain = _made_up(spec.retain, rows) if spec.retain is not None else None
 
     def load_original(self) -> Model:

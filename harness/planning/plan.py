@@ -161,10 +161,7 @@ def choose_trials(planned: Plan, only: Sequence[str], file: sweep_file.SweepFile
 
 
 def _is_selected(spec: Trial, values_by_key: Mapping[str, set[str]]) -> bool:
-    """Return whether a trial is selected.
-
-    Comparisons need reference rows for any method, and holdout rows for any seed.
-    """
+    # Comparisons need reference rows for any method, and holdout rows for any seed.
     for key, values in values_by_key.items():
         is_exempt = (spec.is_reference and key in ("method", "variant")) or (spec.is_unseen_row and key == "seed")
         if not is_exempt and values.isdisjoint(SELECTABLE[key](spec)):

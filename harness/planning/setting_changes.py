@@ -49,12 +49,9 @@ _IDENTITY = ("walk_to", "settings.", "training.", "model.", "engine.", "forget."
 
 
 def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
-    """Return the measured variants that a new plan would replace, by difference.
+    """Return the measured variants that a new plan would replace, by `training.learning_rate: 1e-05 there, 3e-05 here`.
 
     Tuned rows are left out, and rows without one of the same name in the plan.
-
-    Returns:
-        Variants by a text such as `training.learning_rate: 1e-05 there, 3e-05 here`.
     """
     if not journal.plan_file.is_file():
         return {}

@@ -35,11 +35,6 @@ class MetricItems:
         """Return values by item id."""
         return dict(zip(self.ids, self.values_N.tolist(), strict=True))
 
-    @property
-    def has_copies(self) -> bool:
-        """Return True if two items share a cluster."""
-        return len(set(self.clusters)) < len(self.clusters)
-
 
 def aggregated(values_N: Floats, weights_N: Floats, aggregate: Literal["mean", "exp_mean"]) -> float:
     """Return the items' weighted mean, or its exponential; NaN if no item is known.

@@ -208,10 +208,8 @@ def draws(item_values: ItemValues) -> Floats:
     means_M = average_by_model(item_values.item_means(), item_values.models_R)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         deviations_DR = _drawn_item_means(item_values) - item_values.item_means()
-        deviations_D, influences_C = (
-            average_by_model(parts, item_values.models_R).mean(axis=1)
-            for parts in (deviations_DR, item_values.influences().T)
-        )
+        deviations_D = average_by_model(deviations_DR, item_values.models_R).mean(axis=1)
+        influences_C = average_by_model(item_values.influences().T, item_values.models_R).mean(axis=1)
         deviations_D = _corrected(deviations_D, influences_C, item_values.known_clusters())
         for end, tail_D in _tails(item_values.averaged()):
             # One half of the deviations, in the order of their ranks, is at least as far out as the tail.
@@ -360,8 +358,7 @@ def replicate_draws(estimates_R: Floats, models_R: Integers | None = None) -> Fl
     if len(point_R) < 2:
         return np.full(DRAWS, np.nan)
     with np.errstate(invalid="ignore"):
-        drawn_D: Floats = point_R.mean() + _replicate_noise(len(point_R)) @ (point_R - point_R.mean())
-    return drawn_D
+        return np.asarray(point_R.mean() + _replicate_noise(len(point_R)) @ (point_R - point_R.mean()))
 
 
 def interval(draws_D: Floats) -> tuple[float, float]:

@@ -46,9 +46,8 @@ class CausalJudge:
 
     def score(self, prompts: Sequence[str], texts: Sequence[str], *, names: bool = False) -> Scores:
         """Score each text after its prompt; for `names` see `token_lists`."""
-        before, after = (
-            tokenizing.token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts)
-        )
+        before = tokenizing.token_lists(self._tokenizer, prompts, starts=False, names=names)
+        after = tokenizing.token_lists(self._tokenizer, texts, starts=False, names=names)
         if any(prompts):
             after = tokenizing.continuation_ids(self._tokenizer, texts, names=names)
         pairs = [([*self._start, *prompt], text) for prompt, text in zip(before, after, strict=True)]

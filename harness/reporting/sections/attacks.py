@@ -10,8 +10,9 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import RenderableType
 from rich.text import Text
 
-from harness.analysis import attacks, metrics
+from harness.analysis import attacks
 from harness.analysis.curves import styles
+from harness.analysis.metrics import MetricInfo
 from harness.base.messages import printable
 from harness.reporting import section, style
 from harness.reporting.render import Column, render
@@ -62,9 +63,7 @@ class Attacks(section.Section):
         return text + (section.details("The numbers of the curves", numbers) if len(self.curves) else "")
 
 
-def attack_tables(
-    frame: pd.DataFrame, info: metrics.MetricInfo
-) -> Iterator[tuple[str, str, pd.DataFrame, list[Column]]]:
+def attack_tables(frame: pd.DataFrame, info: MetricInfo) -> Iterator[tuple[str, str, pd.DataFrame, list[Column]]]:
     """Yield for each model and level its title, a sentence, and its table: a row for each variant."""
     for (model, target), rows in frame.groupby(["model", "target"], sort=False):
         told = attacks.recovery_sentences(frame[frame["model"] == model], info, str(target))
@@ -83,7 +82,7 @@ def attack_tables(
         yield f"{model}, {target}" if target else str(model), " ".join(sentences), wide, columns
 
 
-def attacks_on_terminal(frame: pd.DataFrame, info: metrics.MetricInfo) -> Iterator[RenderableType]:
+def attacks_on_terminal(frame: pd.DataFrame, info: MetricInfo) -> Iterator[RenderableType]:
     """Yield each model's sentence and table for the terminal, without intervals."""
     for place, sentence, wide, columns in attack_tables(frame, info):
         bounds = [name for name in wide.columns if name.endswith(("_low", "_high"))]
