@@ -13,7 +13,6 @@ from contextlib import closing
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ def metric_items(
     metrics: Sequence[Metric],
     forget: Sequences,
     utility: sequences.Utility,
-    more: Mapping[MoreTexts, Sequences] = MappingProxyType({}),
+    more: Mapping[MoreTexts, Sequences],
 ) -> dict[str, MetricItems]:
     """Return the items of every measured metric that declares some; `more` has those of `holdout` and `validation`."""
     prompts = tuple(map(tuple, utility.prompts_NT.tolist()))

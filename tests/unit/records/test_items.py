@@ -38,7 +38,7 @@ def evaluation(**changes):
 
 
 def kept(evaluation, *metrics):
-    return metric_items(evaluation, metrics or (MA, PERPLEXITY, MAUVE, PIQA), FORGET, UTILITY)
+    return metric_items(evaluation, metrics or (MA, PERPLEXITY, MAUVE, PIQA), FORGET, UTILITY, {})
 
 
 def test_each_metric_with_items_keeps_them_and_one_without_keeps_none():
@@ -122,7 +122,7 @@ def test_an_auc_has_the_items_of_both_sets_and_a_text_in_both_is_two(make_sequen
     assert items.ids[4] == f"holdout-{items.ids[0]}"
     assert len({*items.clusters}) == 4, "a copy on the other side is other evidence"
     with pytest.raises(TrialError, match=r"of which there are 0, and .* has the shape \(6,\)"):
-        metric_items(evaluated, (auc,), FORGET, UTILITY)
+        metric_items(evaluated, (auc,), FORGET, UTILITY, {})
 
 
 def test_a_metric_that_could_not_be_measured_needs_no_items():
