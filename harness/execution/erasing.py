@@ -111,13 +111,15 @@ def read_erasure(spec: Trial, folder: Path, nodes: tuple[str, ...] = ()) -> Eras
     return Erasure(erased, warnings, peak, adapter, nodes)
 
 
-def write_erased(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:
+def write_erased(
+    erased: ErasedModel, original: Checkpoint, folder: Path, adapter: adapters.Adapter | None = None
+) -> None:
     """Write an erased model for `load_erased`: changed blocks, an adapter, or all weights.
 
     Blocks or adapter must give the same bits when loaded over the original.
     """
-    folder.mkdir(parents=True)
-    adapter = adapters.merged_adapter(erased.model)
+    folder.mkdir(parents=True, exist_ok=True)
+    adapter = adapter or adapters.merged_adapter(erased.model)
     if erased.changed_blocks is not None:
         adapters.save_patch(erased.model, erased.changed_blocks, original.digest, folder / adapters.PATCH_FILE)
     elif adapter is not None:

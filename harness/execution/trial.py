@@ -12,7 +12,6 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from harness.execution.job import Event, Folders, Job, Watcher, record_failure
 from harness.execution.queue import JobQueue
 from harness.execution.tasks import MeasuredModel, Progress
 from harness.models import adapters
-from harness.models.loading import load_model, save_model
+from harness.models.loading import load_model
 from harness.planning import machine
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts, erased_key
@@ -311,21 +310,13 @@ class _RunningTrial:
             self.journal.append(Point(**self._place(strength), **fields))
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
-        names, adapter, original = erased.changed_blocks, erasure.adapter, self.spec.model
-        name = erased_key(self.spec.model_id(strength), code)
-        if names is not None:
-
-            def save_patch(folder: Path) -> None:
-                adapters.save_patch(erased.model, names, original.digest, folder / adapters.PATCH_FILE)
-                if not adapters.has_same_weights(adapters.load_erased(original, folder), erased.model):
-                    lacks = "changed_blocks lacks blocks that changed. Name all of them, or leave it None."
-                    raise TrialError(f"'{self.spec.method}': {lacks}")
-
-            self.artifacts.build("erased", name, save_patch)
-        elif adapter and adapters.has_same_weights(adapters.add_adapter(load_model(original), adapter), erased.model):
-            self.artifacts.build("erased", name, partial(adapters.save_adapter, adapter, original))
-        elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
-            self.artifacts.build("erased", name, partial(save_model, erased.model))
+        adapter, original = erasure.adapter, self.spec.model
+        is_small = erased.changed_blocks is not None or (
+            adapter and adapters.has_same_weights(adapters.add_adapter(load_model(original), adapter), erased.model)
+        )
+        if is_small or (self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel)):
+            write = partial(erasing.write_erased, erased, original, adapter=adapter)
+            self.artifacts.build("erased", erased_key(self.spec.model_id(strength), code), write)
 
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
         """Run the evaluators on the erased model and journal each result."""
