@@ -17,8 +17,7 @@ from harness.analysis.metrics import MetricInfo, arrow, lower_title
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import restore_replicates
 from harness.analysis.table import joined_lists
-from harness.base import files
-from harness.base.messages import printable
+from harness.base import files, messages
 from harness.contracts import Checkpoint, Json, Model
 from harness.errors import DataError, ModelError
 from harness.models.adapters import ADAPTER_FILE, Adapter, load_erased, read_adapter, save_adapter
@@ -221,7 +220,7 @@ def _certificate(point: PointResults, row: Mapping[Hashable, Any], analysis: Ana
     parts |= {"spec": spec, "point": point, "row": row, "original_row": original, "info": analysis.info}
     parts |= {"price": row.get(cost, math.nan) / original.get(cost, math.nan), "cost": analysis.info.get(cost)}
     parts |= {"arrow": arrow, "lower_title": lower_title, "without_folders": _without_folders, "nan": math.nan}
-    return printable(fill_template("harness.reporting", "templates/card.md.j2", **parts))
+    return messages.printable(fill_template("harness.reporting", "templates/card.md.j2", **parts))
 
 
 def _without_folders(value: Json) -> Json:

@@ -11,9 +11,8 @@ from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
 from harness.execution import job, queue
 from harness.library import SweepResults
-from harness.planning import setting_changes, tuned
+from harness.planning import plan, setting_changes, tuned
 from harness.planning.memory import refuse_unfit
-from harness.planning.plan import choose_trials, plan_sweep
 from harness.planning.sweep_file import read_sweep_file
 from harness.records import mlflow
 from harness.records.journal import Journal
@@ -54,8 +53,8 @@ def run_sweep(
         ExecutorError: Ray died; finished measurements are kept, and in the report.
     """
     sweep_file = read_sweep_file(Path(file), overrides)
-    planned = plan_sweep(sweep_file, overrides)
-    part = choose_trials(planned, only, sweep_file)
+    planned = plan.plan_sweep(sweep_file, overrides)
+    part = plan.choose_trials(planned, only, sweep_file)
     root = Path(results)
     return run_planned(Path(file), planned, part, executor=executor, results=root, replace_rows=replace, keep=keep)
 

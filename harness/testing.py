@@ -24,8 +24,7 @@ from pydantic import ValidationError
 
 from harness.analysis.metrics import costs, deviations
 from harness.contracts import CloserTo, ErasedModel, Evaluation, Evaluator, Method, Metric, Model
-from harness.execution import tasks, trial
-from harness.execution.erasing import write_erased
+from harness.execution import erasing, tasks, trial
 from harness.models import adapters, loading, resolving
 from harness.planning import evaluators, tuning
 from harness.plugins import EVALUATORS, METHODS, declared_space, plain_settings, prepares
@@ -286,7 +285,7 @@ class MethodConformance(Conformance):
         erased = next(self.erase(method, name, artifacts, self.dial(method)[:1]))
         if isinstance(erased.model, PairModel):
             pytest.skip("two models that decode together are not stored")
-        write_erased(erased, original, tmp_path / "erased")
+        erasing.write_erased(erased, original, tmp_path / "erased")
         stored = adapters.load_erased(original, tmp_path / "erased")
         assert torch.equal(forget_logits(stored), forget_logits(erased.model))
 

@@ -8,8 +8,7 @@ from harness import errors, settings
 from harness.base import files, hub, messages
 from harness.data.sources import ROLES
 from harness.models.resolving import named_models, resolve_model
-from harness.planning import plan, sweep_file
-from harness.planning.resolve import KNOWN_JUDGES
+from harness.planning import plan, resolve, sweep_file
 
 
 class HubContent(NamedTuple):
@@ -82,7 +81,7 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
 
 
 def _model_contents(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:
-    if id not in KNOWN_JUDGES and id not in named_models() and not _is_local(id):
+    if id not in resolve.KNOWN_JUDGES and id not in named_models() and not _is_local(id):
         yield HubContent(path, hub.Repository(id, "model", revision))
     if tokenizer and not _is_local(tokenizer):
         yield HubContent(f"{path}.tokenizer", hub.Repository(tokenizer, "model"), weights=False)

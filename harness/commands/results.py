@@ -19,16 +19,13 @@ from harness.base.settings import flatten_texts
 from harness.errors import DataError, unknown
 from harness.library import SweepResults, find_point, load_results, read_folder
 from harness.metric import exponential
-from harness.planning import published
+from harness.planning import published, tuned
 from harness.planning.setting_changes import Change, find_differences, setting_changes
-from harness.planning.tuned import read_sweep_results, unfinished_studies
 from harness.records import journal, mlflow
 from harness.records.results import PointResults, Results
-from harness.reporting import summary
+from harness.reporting import sections, summary
 from harness.reporting.files import point_tags, write, write_tables, written_files
 from harness.reporting.render import Column, render
-from harness.reporting.sections import main_table
-from harness.reporting.sections.attacks import attacks_on_terminal
 from harness.reporting.sections.repeat import versions
 from harness.settings import HOLDOUT, Level, Plan, replace
 from harness.statistics import protocol
@@ -37,7 +34,7 @@ from harness.statistics import protocol
 def tell_outcome(outcome: SweepResults, part: Plan) -> int:
     """Tell a sweep's answer and its unfinished work; return the exit code."""
     print_ranking(outcome.analysis)
-    is_unfinished = tell_unfinished(read_sweep_results(part, journal.Journal(outcome.folder / "journal")))
+    is_unfinished = tell_unfinished(tuned.read_sweep_results(part, journal.Journal(outcome.folder / "journal")))
     tell(f"The report: {outcome.report}", *check_of_export(outcome.analysis))
     return int(is_unfinished)
 
@@ -47,11 +44,11 @@ def print_ranking(analysis: Analysis) -> None:
     erases = analysis.results.plan.erases
     if erases:
         console().print(summary.answer_on_terminal(analysis), "")
-    console().print(main_table.ranking_table(analysis.ranked, is_below_answer=erases))
+    console().print(sections.main_table.ranking_table(analysis.ranked, is_below_answer=erases))
     if erases:
-        console().print(*attacks_on_terminal(analysis.attacks, analysis.info), sep="\n")
+        console().print(*sections.attacks.attacks_on_terminal(analysis.attacks, analysis.info), sep="\n")
     if len(analysis.published):
-        console().print(render(*main_table.published_table(analysis.published), "terminal"))
+        console().print(render(*sections.main_table.published_table(analysis.published), "terminal"))
 
 
 def tell_unfinished(results: Results) -> bool:
@@ -59,7 +56,7 @@ def tell_unfinished(results: Results) -> bool:
     for trial in results.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
-    studies = unfinished_studies(results)
+    studies = tuned.unfinished_studies(results)
     for study in studies:
         spec, progress = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
         name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
@@ -94,7 +91,7 @@ def collate_table(path: Path, out: Path | None) -> int:
     table, info = read_table(path)
     has_classes = table["collapse_class"].any()
     ranked = ranking.rank(table if has_classes else damage.flag(table, info), info)
-    console().print(main_table.ranking_table(ranked))
+    console().print(sections.main_table.ranking_table(ranked))
     if not has_classes:
         both = table.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
         names = [name for name in ranking.rank_names(ranked.info) if name in table.columns]
@@ -111,7 +108,7 @@ def collate_table(path: Path, out: Path | None) -> int:
 def verify_table(folder: Path) -> int:
     """Print the published table next to ours; return the exit code."""
     cells = complete_tables(folder)
-    console().print(main_table.verified_table(cells), "")
+    console().print(sections.main_table.verified_table(cells), "")
     inside, outside = (int(cells["is_inside"].eq(side).sum()) for side in (True, False))
     set_aside = int(cells["is_set_aside"].sum())
     unlike = len(cells) - inside - outside - set_aside

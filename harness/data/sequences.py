@@ -19,9 +19,8 @@ from harness.data import overlap
 from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import ROLES, TOKEN_SOURCES, Role, source_label
 from harness.errors import DataError
-from harness.models import resolving
+from harness.models import resolving, tokenizing
 from harness.models.loading import load_tokenizer, vocabulary
-from harness.models.tokenizing import continuation_texts, decoded, true_continuations, unpadded
 from harness.settings import Source, replace
 
 MIN_TOKENS = 32
@@ -99,7 +98,7 @@ def inseparable_groups(forget: Sequences) -> list[int]:
 
 
 def _continuation_digests(forget: Sequences) -> list[str]:
-    return [digest_of(tokens) for tokens in true_continuations(forget)]
+    return [digest_of(tokens) for tokens in tokenizing.true_continuations(forget)]
 
 
 def load_holdout(source: Source, tokenizer: Tokenizer, vocabulary: int) -> Sequences:
@@ -117,7 +116,7 @@ def load_validation_row(source: Source, tokenizer: Tokenizer, vocabulary: int) -
 def token_rows(texts: Sequences | Utility) -> list[list[int]]:
     """Return each text's token ids without padding."""
     if isinstance(texts, Sequences):
-        return unpadded(texts)
+        return tokenizing.unpadded(texts)
     return torch.cat([texts.prompts_NT, texts.references_NT], dim=1).tolist()
 
 
@@ -154,8 +153,8 @@ def load_utility(source: Source, tokenizer: Tokenizer, vocabulary: int) -> Utili
     references_NT = tokens_NT[:, source.prefix_tokens :].contiguous()
     lengths_N = torch.full((len(rows),), source.sequence_tokens)
     digest = _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens))
-    prompts = tuple(decoded(tokenizer, prompts_NT.tolist()))
-    references = tuple(continuation_texts(tokenizer, prompts_NT.tolist(), references_NT.tolist()))
+    prompts = tuple(tokenizing.decoded(tokenizer, prompts_NT.tolist()))
+    references = tuple(tokenizing.continuation_texts(tokenizer, prompts_NT.tolist(), references_NT.tolist()))
     return Utility(prompts_NT, references_NT, prompts, references, digest)
 
 
@@ -231,7 +230,7 @@ def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str
         ours, theirs = load_texts(source, role, model), load_texts(replace(source, digest=""), role, twin)
         rows: tuple[list[Any], ...] = token_rows(ours), token_rows(theirs)
         if source.source in TOKEN_SOURCES:  # Given ids are the same to every tokenizer; what they spell may not be.
-            rows = tuple(decoded(load_tokenizer(each), rows[0]) for each in (model, twin))
+            rows = tuple(tokenizing.decoded(load_tokenizer(each), rows[0]) for each in (model, twin))
         differs = [one != other for one, other in zip_longest(*rows)]
         if any(differs):
             items = token_rows(ours) if isinstance(ours, Sequences) else ours.prompts_NT.tolist()

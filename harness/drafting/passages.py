@@ -16,8 +16,7 @@ from harness.contracts import Checkpoint, Sequences
 from harness.data import overlap, sources
 from harness.drafting.given_texts import Given, named_source
 from harness.errors import DataError, TrialError
-from harness.models import loading, resolving
-from harness.models.tokenizing import decoded, token_lists
+from harness.models import loading, resolving, tokenizing
 from harness.settings import Source
 from harness.toolkit import device, scoring
 
@@ -81,11 +80,11 @@ def _passages(given: Given, model: Checkpoint, length: int, prefix: int) -> Iter
     tokenizer, half = loading.load_tokenizer(model), length // 2
     rows = sources.texts(Source(**named_source(given.texts, given.field)), "retain")
     for number, row in enumerate(row for row in rows if not row.problem):
-        (ids,) = [list(row.ids)] if row.ids else token_lists(tokenizer, [row.text], starts=False)
+        (ids,) = [list(row.ids)] if row.ids else tokenizing.token_lists(tokenizer, [row.text], starts=False)
         for at, start in enumerate(range(0, max(1, len(ids) - half), half)):
-            (text,) = decoded(tokenizer, [ids[start : start + length]])
+            (text,) = tokenizing.decoded(tokenizer, [ids[start : start + length]])
             # As a sweep will read it: a text that begins within a word has other tokens.
-            (tokens,) = token_lists(tokenizer, [text])
+            (tokens,) = tokenizing.token_lists(tokenizer, [text])
             if len(tokens) >= prefix + MIN_TOKENS:
                 yield Passage(row.where, (number, at), text, tuple(tokens[:length]))
 

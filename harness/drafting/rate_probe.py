@@ -15,11 +15,9 @@ import numpy as np
 from harness.base.messages import tell
 from harness.drafting.given_texts import flow
 from harness.errors import TrialError
-from harness.execution import job, queue
-from harness.execution.trial import run_job
+from harness.execution import job, queue, trial
 from harness.planning import plan, sweep_file
-from harness.records import results
-from harness.records.journal import Candidate
+from harness.records import journal, results
 from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, Plan, Study, replace
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
@@ -79,9 +77,9 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
         for number, rate in enumerate(RATES):
             tell(f"Trying the learning rate {rate:.0e} on {planned.studies[0].trial.forget.rows} texts.")
             settings = {study.trial.strength_name: PASSES[-1], RATE: rate}
-            run_job(queue.candidate_job(study, number, settings), folders, lambda event: None)
+            trial.run_job(queue.candidate_job(study, number, settings), folders, lambda event: None)
             [*_, record] = folders.journal.read(study.study_id)
-            assert isinstance(record, Candidate)
+            assert isinstance(record, journal.Candidate)
             if not record.probes:
                 raise TrialError(record.end)
             last, original = record.probes[-1], record.original

@@ -17,8 +17,7 @@ import torch
 from harness.base import files, messages
 from harness.contracts import Checkpoint, ErasedModel, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
-from harness.execution import tasks
-from harness.execution.isolate import failure_for_report, guarded_models, is_own
+from harness.execution import isolate, tasks
 from harness.execution.job import Folders, Job
 from harness.models import adapters, loading
 from harness.plugins import METHODS, plugin_digest
@@ -74,7 +73,7 @@ def _erased(spec: Trial, task: tasks.ErasingTask) -> Generator[ErasedModel, None
         last = max(task.strengths)
         settings[dial.field] = math.ceil(last) if dial.divisible else last
     method = METHODS.configure(spec.method, settings)
-    return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task.changes)
+    return isolate.guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task.changes)
 
 
 def erase_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress: tasks.Progress) -> None:
@@ -400,10 +399,10 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: ta
         end = _erase_and_probe(job.candidate.study, job.spec, artifacts, findings, progress)
     except BaseException as error:  # A plugin may raise anything at untried settings.
         # No fault of its settings: the next run tries it again.
-        if isinstance(error, KeyboardInterrupt) or (isinstance(error, StorageError) and is_own(error)):
+        if isinstance(error, KeyboardInterrupt) or (isinstance(error, StorageError) and isolate.is_own(error)):
             raise
         tasks.clear_shared()  # It may have been harmed.
-        end, _ = failure_for_report(error, job.spec.samples)
+        end, _ = isolate.failure_for_report(error, job.spec.samples)
     candidate = job.candidate.record(end, time.perf_counter() - start_time, **findings)
     folders.journal.append(candidate)
     summary = f"{'failed: ' if candidate.error else ''}{messages.reason(end)}"

@@ -10,9 +10,8 @@ from harness.contracts import Evaluator
 from harness.data.sequences import reading_difference
 from harness.errors import DataError, Fault, Faults, ModelError, unknown
 from harness.models import loading, resolving
-from harness.planning import grid, resolve, sweep_file, tuning
+from harness.planning import grid, published, resolve, sweep_file, tuning
 from harness.planning.evaluators import configured_evaluators, evaluator_faults, unmeasurable_faults
-from harness.planning.published import published_conditions
 from harness.planning.texts import Texts, length_faults, length_limit_faults, resolve_texts
 from harness.planning.trials import build_trials, list_levels, repeated_trials, walked_templates
 from harness.settings import Plan, Study, Sweep, Trial, replace
@@ -55,8 +54,8 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = ()) -> Pla
     name = sweep.name or files.usable_name(file.path.stem)
     if name in SHARED_FOLDERS:
         faults.add("name", f"'{name}' names a folder that all sweeps share: choose another.")
-    if sweep.reproduces is not None and sweep.reproduces not in published_conditions():
-        faults.add("reproduces", unknown("published table", sweep.reproduces, published_conditions()))
+    if sweep.reproduces is not None and sweep.reproduces not in published.published_conditions():
+        faults.add("reproduces", unknown("published table", sweep.reproduces, published.published_conditions()))
     for index, seed in settings.repeated(sweep.seeds):
         faults.add(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
     faults += repeated_trials(sweep, templates)

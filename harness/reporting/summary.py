@@ -9,10 +9,9 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.analysis import damage, metrics, ranking
+from harness.analysis import caveats, damage, metrics, ranking
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name, values_by_run
-from harness.analysis.caveats import unfinished_trials
 from harness.base.messages import amount
 from harness.records.results import PointResults
 from harness.reporting.render import Column, markdown_escape, render
@@ -179,7 +178,7 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
         near = nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}"
         labels.append(f"{row['label']} ({part}{near})")
     sentences += [f"Not there: {_names(labels)}."] if labels else []
-    sentences.append(unfinished_trials(analysis.results))
+    sentences.append(caveats.unfinished_trials(analysis.results))
     unmeasured = damage.unmeasured_damage(analysis.ranked.table.query("model == @model"))
     unknown = rows[(rows["reached"] > 0) & rows["broken"].isna()]["label"]
     sentences.append(unmeasured or (f"Not known whether broken: {_names(unknown)}." if len(unknown) else ""))
@@ -213,7 +212,7 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
     faults += [f"Collapsed, so not ranked: {_names(collapsed)}."] if collapsed else []
     faults += [f"Over-erased, so not ranked: {_names(over)}."] if over else []
     faults += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
-    faults.append(unfinished_trials(analysis.results))
+    faults.append(caveats.unfinished_trials(analysis.results))
     finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")
     do = "To see each method's price where all erase equally, add to the sweep file:" if runs else ""

@@ -6,8 +6,7 @@ import pandas as pd
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from harness.analysis import seeds
-from harness.analysis.curves import styles
+from harness.analysis import curves, seeds
 from harness.contracts import Metric
 from harness.reporting import section
 from harness.reporting.render import Column, render
@@ -33,7 +32,7 @@ class ExactMatch(section.Section):
         if frame.empty:
             return {}
         frame = frame.assign(method=frame["variant"], until="", over_erased=False)
-        return tradeoff("exact_match_groups", frame, [_PLANE], styles(self.analysis.points), width, across, "-")
+        return tradeoff("exact_match_groups", frame, [_PLANE], curves.styles(self.analysis.points), width, across, "-")
 
     def frames(self) -> dict[str, pd.DataFrame]:
         return {"exact_match_groups": self.analysis.agreements}
