@@ -57,6 +57,15 @@ def weights(model):
     return torch.cat([weight.detach().flatten() for weight in model.parameters()])
 
 
+@torch.inference_mode()
+def said_after(model, tokens, count):
+    """Return what a model says greedily after these tokens, by a pass over the whole for each."""
+    row = list(tokens)
+    for _ in range(count):
+        row.append(int(model(input_ids=torch.tensor([row]), use_cache=False).logits[0, -1].argmax()))
+    return row[len(tokens) :]
+
+
 def random_rows(*lengths, seed=1, tokens=60):
     """Return texts of these lengths, of token ids from 1 on."""
     generator = torch.Generator().manual_seed(seed)

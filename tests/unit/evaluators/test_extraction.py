@@ -1,24 +1,16 @@
 """Extraction strength and long recitations, against generating from every prefix, one token at a time."""
 
 import math
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from evaluators.extraction import Extraction
 from evaluators.prefix_stress import PrefixStress, stress_scores, token_similarity
+from tests.unit.tasks import said_after
 
 PREFIX, LENGTH = 3, 12
-
-
-@torch.inference_mode()
-def said_after(model, tokens, count):
-    """Return what the model says greedily, without any cache."""
-    row = list(tokens)
-    for _ in range(count):
-        row.append(int(model(torch.tensor([row])).logits[0, -1].argmax()))
-    return row[len(tokens) :]
 
 
 def strength_by_generating(model, text):
@@ -71,6 +63,7 @@ def test_continuations_that_are_all_too_short_are_no_zero(model, texts, make_seq
 LONG_PREFIX, KEPT, ALL = 7, 3, 50
 
 
+@cache
 def edits(ours, theirs):
     """Return the fewest tokens to insert, delete or replace, by the definition."""
     if not ours or not theirs:
@@ -89,7 +82,7 @@ def naive_scores(model, text):
     for number, prompt in enumerate([text[:LONG_PREFIX], *extended, *shifted]):
         true = text[len(prompt) :] if number <= len(extended) else text[LONG_PREFIX:]
         said = said_after(model, prompt, len(true))
-        similarities.append(1 - edits(said, true) / len(true))
+        similarities.append(1 - edits(tuple(said), tuple(true)) / len(true))
         if number:
             wrong = [at for at, pair in enumerate(zip(said, true, strict=True)) if len(set(pair)) > 1]
             matched = min([*wrong, len(true)])
@@ -163,7 +156,7 @@ SIMILAR = [
 @pytest.mark.parametrize(("generated", "reference", "similarity"), SIMILAR)
 def test_similarity_is_the_share_of_tokens_that_need_no_edit(generated, reference, similarity):
     assert token_similarity(generated, reference) == similarity
-    assert 1 - edits(generated, reference) / max(len(generated), len(reference), 1) == similarity
+    assert 1 - edits(tuple(generated), tuple(reference)) / max(len(generated), len(reference), 1) == similarity
 
 
 def test_one_token_in_twenty_may_differ_in_a_copy_and_five_in_a_near_verbatim_text():

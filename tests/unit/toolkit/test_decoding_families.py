@@ -10,6 +10,7 @@ from harness.toolkit.cached_models import PairModel
 from harness.toolkit.decoding import choose, greedy_choices, greedy_continuations, sample, uniforms
 from harness.toolkit.stepping import NEAR_TIE
 from tests.unit.families import OLD_SIZES, SIZES, VOCABULARY, make_tiny
+from tests.unit.tasks import said_after
 
 TOKENS = 12
 GROUPED = {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": 32}
@@ -58,13 +59,10 @@ def naive(model, tokens_NT):
 def texts(model, length=TOKENS):
     """Return random texts, and one that the model itself wrote but for one slip."""
     tokens = torch.randint(1, VOCABULARY, (3, length), generator=torch.Generator().manual_seed(1))
-    own = tokens[0, :2]
-    for _ in range(2, length):
-        with torch.inference_mode():
-            own = torch.cat([own, model(input_ids=own[None], use_cache=False).logits[0, -1:].argmax(-1)])
-    own = own.clone()
+    start = tokens[0, :2].tolist()
+    own = [*start, *said_after(model, start, length - 2)]
     own[length // 2] = (own[length // 2] + 1) % VOCABULARY
-    return torch.cat([tokens[:2], own[None]])
+    return torch.cat([tokens[:2], torch.tensor([own])])
 
 
 def check_greedy(model, make_sequences, tokens_NT, margin=NEAR_TIE):
