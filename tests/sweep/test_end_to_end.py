@@ -12,7 +12,6 @@ import pytest
 from harness import load_results, run_sweep
 from harness.cli import main
 from harness.errors import DataError
-from harness.records.journal import Journal, Measurement, Stopped
 
 ROOT = Path(__file__).parents[2]
 SWEEP = """# Does a very small sweep run from end to end?
@@ -42,12 +41,6 @@ def run(file, results, *arguments):
 def table(results):
     frame = pd.read_csv(results / "tiny" / "table.csv")
     return frame[NUMBERS].sort_values(["variant", "strength", "seed"]).reset_index(drop=True)
-
-
-def records(results, kind):
-    journal = Journal(results / "tiny" / "journal")
-    files = sorted(journal.folder.glob("*.jsonl"))
-    return [record for file in files for record in journal.read(file.stem) if isinstance(record, kind)]
 
 
 @pytest.fixture(scope="module")
@@ -116,20 +109,6 @@ def test_a_sweep_that_runs_in_parts_reports_every_part_and_what_is_left(sweep_fi
         assert run(sweep_file, tmp_path, *parts, "--only", f"seed={seed}") == 0, "what was not asked for has not failed"
         assert re.search(said, capsys.readouterr().out, re.S)
     assert table(tmp_path).query("variant == 'gradient_ascent'")["seed"].tolist() == [0, 1]
-
-
-@pytest.mark.soak
-def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_row_where_it_ended(sweep_file, tmp_path):
-    asked = ["--only", "method=gradient_ascent", "--set", "methods.gradient_ascent.epochs=[30]"]
-    asked += ["--set", "training.early_stop=1.001"]
-    assert run(sweep_file, tmp_path, *asked) == 0
-    [stop] = records(tmp_path, Stopped)
-    ended = table(tmp_path).set_index("variant").loc["gradient_ascent"]
-    assert ended["strength"] == stop.strength < 30
-    assert ended[["ma", "el_3"]].notna().all()
-    before = len(records(tmp_path, Measurement))
-    assert run(sweep_file, tmp_path, *asked) == 0
-    assert len(records(tmp_path, Measurement)) == before
 
 
 @pytest.mark.soak

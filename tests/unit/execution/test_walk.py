@@ -208,6 +208,16 @@ def test_while_a_grids_last_point_is_measured_its_optimiser_is_gone(spec, tmp_pa
     assert done == ["measured", "closed", "measured"]
 
 
+def test_a_trajectory_that_the_early_stop_ends_is_done_and_measured_where_it_ended(spec, tmp_path):
+    stopping, folders = replace(spec.training, early_stop=1.001), Folders(tmp_path, tmp_path)
+    grid = replace(spec, until=None, walk_to=None, strengths=(30,), training=stopping)
+    trial.run_job(Job(name="grid", kind="trial", spec=grid), folders, lambda event: None)
+    results = trial_results(grid, folders.journal.read(grid.trial_id))
+    [point] = results.measured
+    assert (results.status, results.remaining, point.strength < 30) == ("done", (), True)
+    assert point.stop_reason.startswith("validation perplexity ")
+
+
 def test_a_walk_that_does_not_get_there_is_done_and_has_no_point(spec):
     about = {"level": 0.75, "strength": None, "nearest": {"strength": 4, "ma": 0.83, "perplexity": 3.0}, "probes": ()}
     record = Walked(trial_id=spec.trial_id, reached=False, reason="the dial ends at epochs 4", **about)
