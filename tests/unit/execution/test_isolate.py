@@ -120,12 +120,6 @@ def test_an_evaluator_that_harms_fails_and_the_next_trials_numbers_are_right(run
         assert numbers(run(spec_of("later"))[0]) == clean
 
 
-def test_a_trial_after_evaluators_with_bad_manners_gets_its_own_numbers(run, clean):
-    *manners, last = run(*(spec_of(name, name) for name in PUT_BACK), spec_of("next"))
-    assert [errors(records) for records in manners] == [[]] * len(PUT_BACK)
-    assert numbers(last) == clean
-
-
 @pytest.mark.parametrize("harm", [name for name in HARMLESS if name != "none"])
 def test_the_next_evaluator_of_the_same_model_gets_what_it_would_get_alone(run, clean, harm):
     probe, harmless = spec_of("probe").evaluators[0], spec_of("both", harm)

@@ -79,11 +79,7 @@ def test_nothing_that_a_failing_plugin_says_is_recorded_but_where_it_said_it(mak
     ("leak", "is_measured", "said"),
     [
         ("closing", False, "ValueError: raised at hostile/leaking_method.py, line "),
-        (
-            "names of metrics",
-            True,
-            "TrialError: 'leaking_evaluator' did not report what it declares, leak, and nothing else",
-        ),
+        ("names of metrics", True, "TrialError: 'leaking_evaluator' did not report what it declares, leak, and "),
         ("names of items", True, "TrialError: 'leak' declares items ('sequence'), of which there are "),
     ],
 )
@@ -95,10 +91,10 @@ def test_names_that_a_plugin_gave_are_not_quoted(make_plan, tmp_path, capfd, lea
     assert not [word for word in ("Marguerite", "Delacroix") if word in left + told + shown.out + shown.err]
 
 
-@pytest.mark.parametrize("leak", HEARD)
-def test_under_plain_all_is_recorded(make_plan, tmp_path, leak):
-    failures, left, _ = left_by(specs_of(leak, "plain")[: 1 + (leak == "cause")], make_plan, tmp_path)
-    assert all(TEXT in "\n".join([failed.error, *failed.log]) for failed in failures)
+def test_under_plain_all_is_recorded(make_plan, tmp_path):
+    specs = [specs_of(leak, "plain")[0] for leak in HEARD] + [specs_of("cause", "plain")[1]]
+    failures, left, _ = left_by(specs, make_plan, tmp_path)
+    assert [TEXT in "\n".join([failed.error, *failed.log]) for failed in failures] == [True] * len(specs)
     assert TEXT in left
 
 

@@ -143,7 +143,7 @@ def _try_to_hold(folder, said):
 
 
 def test_one_run_of_a_sweep_at_a_time(tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     said = context.Queue()
 
     def answer():
@@ -178,14 +178,6 @@ def test_a_plan_that_is_missing_or_broken_says_what_to_do(tmp_path):
         (tmp_path / "plan.json").write_text(text)
         with pytest.raises(DataError, match="not a plan of this version"):
             Journal(tmp_path).read_plan()
-
-
-def test_a_plan_that_was_changed_is_refused(tmp_path, plan):
-    Journal(tmp_path).write_plan(plan)
-    path = tmp_path / "plan.json"
-    path.write_text(path.read_text().replace('"t2"', '"t3"'))
-    with pytest.raises(DataError, match="damaged, or not a plan"):
-        Journal(tmp_path).read_plan()
 
 
 def test_fields_that_nothing_knows_are_refused_at_every_depth(plan):
