@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from harness.analysis.caveats import human_readings, judge_warnings
 from harness.contracts import Checkpoint
 from harness.execution.tasks import EvaluatingTask
 from harness.models.loading import load_model
-from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
 from harness.settings import replace
@@ -44,14 +44,8 @@ def test_a_judge_of_the_embedded_corpus_is_refused_other_texts(check, fault_at, 
 
 
 @pytest.fixture
-def planned(world, sound, tmp_path):
-    def run(*changes):
-        file = tmp_path / "own.yaml"
-        text = sound.lstrip().replace("models: [{id: MODEL, retrained: OTHER}]", "models: [MODEL, OTHER]")
-        file.write_text(text.replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
-        return plan(file, [change.replace("OTHER", str(world / "OTHER")) for change in changes])
-
-    return run
+def planned(plan_text, sound):
+    return partial(plan_text, sound.replace("models: [{id: MODEL, retrained: OTHER}]", "models: [MODEL, OTHER]"))
 
 
 def keys(outcome, evaluator):

@@ -10,7 +10,6 @@ from harness.execution.queue import JobQueue
 from harness.execution.tasks import EvaluatingTask, JudgeCache, MeasuredModel, measured_set
 from harness.execution.trial import run_inline
 from harness.models.resolving import resolve_model
-from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Failed, Journal, Measurement
 from harness.reporting.plan import describe_readings
@@ -63,22 +62,21 @@ def test_changed_choices_are_those_of_every_counted_position(make_model, make_se
     assert measured.changed_choices("fp32", sequences)["changed"] == 0
 
 
-def evaluators_of(tmp_path, *changes):
-    file = tmp_path / "file.yaml"
-    file.write_text(FILE)
-    [original, *_] = plan(file, changes).trials
-    return {evaluator.name: evaluator for evaluator in original.evaluators}
+@pytest.fixture
+def evaluators_of(plan_text):
+    """Return a function from changes of FILE to the original's evaluators, by name."""
+    return lambda *changes: {each.name: each for each in plan_text(FILE, *changes).trials[0].evaluators}
 
 
-def test_precision_is_part_of_what_a_measurement_is_and_fp32_of_none(tmp_path):
-    plain = evaluators_of(tmp_path)
-    assert evaluators_of(tmp_path, "measuring={precision: fp32, judges: fp32}") == plain
-    lowered = evaluators_of(tmp_path, "measuring.precision=bf16")
+def test_precision_is_part_of_what_a_measurement_is_and_fp32_of_none(evaluators_of):
+    plain = evaluators_of()
+    assert evaluators_of("measuring={precision: fp32, judges: fp32}") == plain
+    lowered = evaluators_of("measuring.precision=bf16")
     precisions = {name: each.precision for name, each in lowered.items()}
     assert precisions == {"memorization": "bf16", "generation": "bf16", "relearning": "fp32"}
     assert lowered["relearning"] == plain["relearning"], "it trains the weights as they were erased"
     assert lowered["memorization"].key != plain["memorization"].key
-    judged = evaluators_of(tmp_path, "measuring.judges=bf16")
+    judged = evaluators_of("measuring.judges=bf16")
     assert judged["memorization"] == plain["memorization"], "its judge embeds texts, in one precision always"
     assert judged["generation"].key not in (plain["generation"].key, lowered["generation"].key)
 

@@ -11,7 +11,6 @@ from harness import miniature
 from harness.analysis.seeds import restore_replicates
 from harness.base.files import file_digest
 from harness.contracts import Checkpoint
-from harness.planning.plan import plan
 from harness.settings import Plan
 
 
@@ -38,17 +37,10 @@ def make_replicate(tmp_path):
 
 
 @pytest.fixture
-def planned(sound, world, tmp_path):
+def planned(sound, plan_text):
     """Return a planner of the sound sweep with other models, and with the embedded judges."""
-
-    def run(models):
-        text = re.sub(r"(?m)^(models|judges):.*\n", "", sound) + f"models: {models}\n"
-        for name in ("MODEL", "OTHER"):
-            text = text.replace(name, str(world / name))
-        (tmp_path / "file.yaml").write_text(text)
-        return plan(tmp_path / "file.yaml")
-
-    return run
+    rest = re.sub(r"(?m)^(models|judges):.*\n", "", sound)
+    return lambda models: plan_text(f"{rest}models: {models}\n")
 
 
 def names(found):

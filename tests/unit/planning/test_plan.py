@@ -123,15 +123,6 @@ def test_what_a_measurements_key_depends_on(planned, change, memorization, gener
     assert (keys(before, "generation") == keys(after, "generation")) == generation
 
 
-def test_lists_multiply_and_each_combination_is_a_row(planned):
-    found = planned("methods={emso: {epochs: [2, 1], k: [1, 3], loss: [em, nll]}}", "seeds=[0]")
-    rows = {spec.variant: spec for spec in found.trials if spec.method == "emso"}
-    assert list(rows) == ["emso(k=1,loss=em)", "emso(k=1,loss=nll)", "emso(k=3,loss=em)", "emso(k=3,loss=nll)"]
-    assert all(spec.strengths == (1, 2) for spec in rows.values())
-    assert rows["emso(k=3,loss=nll)"].settings["k"] == 3
-    assert rows["emso(k=3,loss=nll)"].label == "EMSO (k=3,loss=nll)"
-
-
 def test_variants_have_their_own_name_and_training(planned):
     found = planned("methods.full={method: emso, selection: all, training: {learning_rate: 1e-4}}", "seeds=[0]")
     full = next(spec for spec in found.trials if spec.variant == "full")
@@ -140,18 +131,22 @@ def test_variants_have_their_own_name_and_training(planned):
     assert full.memorization.learning_rate == 1e-3, "shared by all methods of the model"
 
 
-def test_training_is_a_grid_axis_like_any_setting(planned):
+def test_lists_multiply_and_training_is_an_axis_like_any_setting(planned):
     stops = planned("methods.emso={training: {early_stop: [null, 1.05]}}", "seeds=[0]").trials
     named = {spec.variant: spec.training.early_stop for spec in stops if spec.method == "emso"}
     assert named == {"emso(early_stop=null)": None, "emso(early_stop=1.05)": 1.05}
-    grid = "methods.emso={k: [2, 3], training: {learning_rate: [1e-5, 4e-5], global_batch: 8}}"
+    grid = "methods.emso={epochs: [2, 1], k: [2, 3], training: {learning_rate: [1e-5, 4e-5], global_batch: 8}}"
     rows = {spec.variant: spec for spec in planned(grid, "seeds=[0]").trials if spec.method == "emso"}
     names = [f"emso(k={k},learning_rate={rate})" for k in (2, 3) for rate in (1e-05, 4e-05)]
     assert list(rows) == names
-    assert [rows[name].training.learning_rate for name in names] == [1e-5, 4e-5, 1e-5, 4e-5]
+    assert {spec.strengths for spec in rows.values()} == {(1, 2)}
+    assert [(rows[name].settings["k"], rows[name].training.learning_rate) for name in names] == [
+        *((2, 1e-5), (2, 4e-5)), *((3, 1e-5), (3, 4e-5))
+    ]  # fmt: skip
+    assert rows[names[0]].label == "EMSO (k=2,learning_rate=1e-05)"
     assert {spec.training.global_batch for spec in rows.values()} == {8}, "one value sets no rows apart"
     assert len({spec.trial_id for spec in rows.values()}) == 4
-    alone = planned("methods.emso={training: {learning_rate: 1e-5, global_batch: 8}}", "seeds=[0]")
+    alone = planned("methods.emso={epochs: [2, 1], training: {learning_rate: 1e-5, global_batch: 8}}", "seeds=[0]")
     assert ids(alone, "emso") == [rows[names[0]].trial_id], "how a rate came to be written is not measured"
 
 

@@ -7,10 +7,6 @@ from harness.planning.plan import plan
 from harness.planning.sweep_file import parse, read_sweep_file
 
 
-def test_a_right_file_has_no_fault(check):
-    assert check() == {}
-
-
 def test_all_faults_of_substance_are_reported_together(check):
     faults = check(
         models="[MODEL, NOWHERE, {id: MODEL, engine: {deepspeed: {workers: 999}}}]",
