@@ -51,15 +51,13 @@ def test_adapters_in_bf16_are_merged_into_fp32_weights(make_model, forget):
 
 @pytest.mark.parametrize("stage", [1, 3])
 def test_the_optimisers_state_in_the_cpus_memory_changes_nothing(make_model, forget, stage):
-    """Not a bit of what ZeRO computes without; the plain engine's numbers but for rounding."""
+    """Not a bit of what ZeRO computes without, whose numbers are the plain engine's: tests/promises/test_engines.py."""
     offload = Engine(deepspeed=DeepSpeed(zero_stage=stage, offload=True))
-    plain, ours = run(make_model, Task(forget, Engine())), run(make_model, Task(forget, offload))
-    kept = run(make_model, Task(forget, STAGES[stage]))
-    assert len(plain) == len(ours) == len(kept) == 2
-    for (weights, notes), (their_weights, their_notes), (on_device, _) in zip(plain, ours, kept, strict=True):
-        assert torch.allclose(weights, their_weights, atol=1e-5)
-        assert torch.equal(on_device, their_weights)
-        assert their_notes["loss_mean"] == pytest.approx(notes["loss_mean"], rel=1e-4)
+    ours, kept = run(make_model, Task(forget, offload)), run(make_model, Task(forget, STAGES[stage]))
+    assert len(ours) == len(kept) == 2
+    for (weights, notes), (their_weights, their_notes) in zip(ours, kept, strict=True):
+        assert torch.equal(weights, their_weights)
+        assert notes["loss_mean"] == their_notes["loss_mean"]
 
 
 @pytest.mark.parametrize("engine", STAGES[1:], ids=str)
