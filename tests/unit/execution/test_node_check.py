@@ -4,14 +4,13 @@ import pytest
 
 from harness.planning import machine
 from harness.planning.machine import input_differences, node_inputs
-from harness.settings import EvaluatorSpec, replace
+from harness.settings import replace
 
 
 @pytest.fixture
 def spec(make_spec):
     """Return a trial of EMSO, measured by one evaluator."""
-    memorization = EvaluatorSpec(name="memorization", version=1, settings={}, key="k")
-    return replace(make_spec(), method="emso", evaluators=(memorization,))
+    return make_spec(evaluators={"memorization": "k"})
 
 
 def test_a_node_that_does_not_share_the_results_folder_is_told(spec, tmp_path):

@@ -7,14 +7,17 @@ import torch
 
 from harness.contracts import Strength
 from harness.execution import trial
-from harness.execution.erasing import TOLERANCE, erase, find_level
+from harness.execution.erasing import TOLERANCE, erase, find_level, probe
 from harness.execution.job import Folders, Job
-from harness.execution.tasks import PeakMemory, measured_set
+from harness.execution.tasks import EvaluatingTask, PeakMemory, forget_set, measured_set, validation_set
+from harness.models.loading import load_model
+from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal, Walked
 from harness.records.results import trial_results
 from harness.settings import EvaluatorSpec, Level, replace
 from harness.testing import small_spec
+from harness.toolkit.scoring import own_perplexity
 
 ERASING = "harness.execution.erasing"
 EPOCHS = Strength("epochs", cumulative=True, off=0, divisible=True)
@@ -223,3 +226,21 @@ def test_a_walk_that_does_not_get_there_is_done_and_has_no_point(spec):
     record = Walked(trial_id=spec.trial_id, reached=False, reason="the dial ends at epochs 4", **about)
     results = trial_results(spec, [record])
     assert (results.status, results.points, results.walked) == ("done", (), record)
+
+
+# Probes: the numbers that the table has, from two forward passes.
+
+
+def test_a_probe_is_what_the_evaluator_and_the_early_stop_measure(spec, tmp_path):
+    model = load_model(spec.model)
+    seen = probe(model, forget_set(spec), validation_set(spec))
+    evaluator = EVALUATORS.configure("memorization", {"el_sequences": 1, "el_prefixes": 1})
+    measured = evaluator.evaluate(model, EvaluatingTask(spec, Artifacts(tmp_path), model, prepares=True)).numbers
+    assert seen == {"ma": measured["ma"], "perplexity": own_perplexity(model, validation_set(spec))}
+
+
+def test_where_a_model_is_broken_nothing_is_known(spec):
+    model = load_model(spec.model)
+    with torch.no_grad():
+        model.base_model.ln_f.weight.fill_(float("nan"))
+    assert set(map(str, probe(model, forget_set(spec), validation_set(spec)).values())) == {"nan"}

@@ -8,7 +8,6 @@ from string import ascii_lowercase
 import pytest
 
 from harness.data.sequences import MAX_UNSEEN, find_shared_texts, load_holdout, load_validation_row
-from harness.errors import ConfigError
 from harness.miniature import FORGET_RECORDS, UNSEEN_RECORDS, texts
 from harness.settings import VALIDATION_ROW
 
@@ -138,22 +137,6 @@ def test_the_same_texts_are_known_by_their_tokens_however_long_they_are_cut(make
 
 
 LETTERS = "{source: jsonl, path: FOLDER/letters.jsonl"
-KEPT = {
-    "retain": (f"{LETTERS}}}", "(6 of the 6 there): training would keep texts that it is to erase"),
-    "retain.cut": (f"{LETTERS}, start: 4, sequence_tokens: 40}}", "2 of its 6 texts (number 1, 2) are in data.f"),
-    "validation": (f"{LETTERS}, start: 5}}", "1 of its 5 texts (number 1) is in data.forget too"),
-    "utility": (f"{LETTERS}, prompts: 4, prompt_tokens: 8, reference_tokens: 8}}", "would be measured on erased texts"),
-}
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_no_text_is_both_erased_and_kept(planned, name):
-    (text, reason), role = KEPT[name], name.partition(".")[0]
-    with pytest.raises(ConfigError) as refused:
-        planned(f"data.{role}={text}", "methods={gradient_difference: , emso: }" if role == "retain" else "seeds=[0]")
-    fault = {fault.path: fault.reason for fault in refused.value.faults}[f"data.{role}"]
-    assert reason in fault
-    assert "Name others (start skips rows)" in fault
 
 
 @pytest.mark.parametrize("role", ["retain", "validation"])

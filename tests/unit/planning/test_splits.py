@@ -60,18 +60,20 @@ def test_texts_that_are_apart_are_neither_refused_nor_spoken_of(planned):
 
 
 SHARING = [
-    ("read", "letters", "data.retain"),
-    ("passages", "letters", "data.utility"),
-    ("read", "passages", "data.retain"),
-    ("watched", "passages", "data.validation"),
+    ("read", "letters", "data.retain", "training would keep texts that it is to erase"),
+    ("passages", "letters", "data.utility", "utility would be measured on erased texts"),
+    ("watched", "letters", "data.validation", "texts to be erased would end a training early"),
+    ("read", "passages", "data.retain", "training learns the texts that utility is measured on"),
+    ("watched", "passages", "data.validation", "the texts that stop or choose trainings are reported on"),
 ]
 
 
-@pytest.mark.parametrize(("name", "other", "path"), SHARING)
-def test_roles_that_share_near_duplicates_are_refused_and_one_alone_is_named(planned, name, other, path):
+@pytest.mark.parametrize(("name", "other", "path", "why"), SHARING)
+def test_roles_that_share_near_duplicates_are_refused_and_one_alone_is_named(planned, name, other, path, why):
     fault = refused(planned, **{name: [nearly(other, number) for number in (4, 7, 9)]})
     assert fault.path == path
     assert "3 of its 40 texts (number 1, 2, 3) are in data." in fault.reason
+    assert f": {why}. At most" in fault.reason
     assert "of either may be. Name others (start skips rows), or remove these from the file." in fault.reason
     [sentence] = planned(**{name: [nearly(other, 4)]}).shared_texts
     assert sentence.startswith(f"{path}: 1 of its 40 texts (number 1) is in data.")

@@ -55,11 +55,7 @@ FAULTS = [
     (["until={ma: [0.75, 0.75]}"], "until.ma", "and none twice."),
     (["until={ma: [0.75, unseen, 0.78]}"], "until.ma", "has 0.75 and 0.78, which are closer than 0.04"),
     (["until={ma: []}"], "until.ma", "must name at least one level"),
-    (
-        ["compare={cost: mauve}"],
-        "compare.cost",
-        "no perplexity of this sweep is called 'mauve'. Known: perplexity.",
-    ),
+    (["compare={cost: mauve}"], "compare.cost", "no perplexity of this sweep is called 'mauve'. Known: perplexity."),
     ([HERE, "methods.kl_divergence={epochs: 0}"], "methods.kl_divergence.epochs", "0 by itself erases nothing"),
 ]
 

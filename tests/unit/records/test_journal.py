@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from harness.contracts import Metric
 from harness.errors import DataError, PluginError
+from harness.records import journal as journal_module
 from harness.records.journal import Failed, Journal, Point, Started, Stopped
 from harness.records.results import trial_results
 from harness.settings import Collapse, Plan, replace
@@ -124,6 +125,19 @@ def test_any_changed_byte_of_a_middle_line_drops_it_and_warns_once(tmp_path, cap
     assert same(reader.read("t1"), reader.read("t1"))
     [warning] = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert f"{path}, line 2 is broken" in warning.getMessage()
+
+
+@pytest.mark.parametrize(("change", "clause"), [({"colour": "red"}, "'colour'"), ({"kind": "banquet"}, "'banquet'")])
+def test_a_sealed_line_that_is_no_record_is_named(tmp_path, change, clause):
+    journal = Journal(tmp_path)
+    journal.append(Failed(trial_id="t", error="E", log=()))
+    path = tmp_path / "t.jsonl"
+    body = json.loads(path.read_text()) | change
+    del body["checksum"]
+    text = json.dumps(body, separators=(",", ":")).encode()
+    path.write_bytes(path.read_bytes() + text[:-1] + journal_module._tail(text) + b"\n")
+    with pytest.raises(DataError, match=f"^{path}, line 2 is whole, but no record of this version of Lethe .*{clause}"):
+        journal.read("t")
 
 
 def test_of_duplicates_the_last_wins_and_other_keys_are_left_out(spec, measured):

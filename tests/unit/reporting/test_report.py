@@ -17,6 +17,7 @@ from harness.contracts import Checkpoint
 from harness.records.journal import Failed, Started
 from harness.reporting.files import page, write
 from harness.reporting.section import Picture
+from harness.reporting.sections import repeat
 from harness.reporting.sections.attacks import Attacks
 from harness.reporting.sections.blocks import SelectedBlocks
 from harness.reporting.sections.main_table import MainTable
@@ -159,6 +160,13 @@ def test_samples_stand_side_by_side_for_ranked_points_alone(make_plan, rows, rec
     assert (words.count("as it was"), words.count("rubbed out")) == (1, 1), "only the ranked one of two points"
     assert "Texts of the forget set are redacted" in words
     assert "redacted" not in visible(page(Analysis(make_results(make_plan(*rows, samples="plain"), kept))))
+
+
+def test_of_many_trials_the_first_are_listed(make_plan, trial, records, make_results, monkeypatch):
+    monkeypatch.setattr(repeat, "MAX_TRIALS", 5)
+    specs = [trial("emso", (1, 2), seed=seed) for seed in range(9)]
+    shown = page(Analysis(make_results(make_plan(*specs), {spec.trial_id: records(spec) for spec in specs})))
+    assert len(re.findall(r">done</td><td[^>]*>\d+ of \d+</td>", shown)) == 5
 
 
 def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan, make_results, rows):
