@@ -1,5 +1,7 @@
 """`measuring: {precision: bf16}`: who measures in it, what is shared by it, and what the report says it changed."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -11,18 +13,11 @@ from harness.execution.tasks import EvaluatingTask, JudgeCache, MeasuredModel, m
 from harness.execution.trial import run_inline
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Failed, Journal, Measurement
 from harness.reporting.plan import describe_readings
 from harness.settings import EvaluatorSpec, replace
 from harness.testing import MODEL, small_spec
 from harness.toolkit import CausalJudge
 from harness.toolkit.device import judging_on
-
-FILE = """models: [miniature-s]
-data: {forget: {source: miniature, sequences: 8}, retain: {source: miniature}, utility: {source: miniature, prompts: 8}}
-methods: {}
-evaluators: {memorization: {}, generation: {}, relearning: {}}
-"""
 
 
 def dtypes(model):
@@ -63,9 +58,10 @@ def test_changed_choices_are_those_of_every_counted_position(make_model, make_se
 
 
 @pytest.fixture
-def evaluators_of(plan_text):
-    """Return a function from changes of FILE to the original's evaluators, by name."""
-    return lambda *changes: {each.name: each for each in plan_text(FILE, *changes).trials[0].evaluators}
+def evaluators_of(plan_text, sound):
+    """Return a function from changes of a sweep to the original's evaluators, by name."""
+    planned = partial(plan_text, sound, "evaluators={memorization: , generation: , relearning: }")
+    return lambda *changes: {each.name: each for each in planned(*changes).trials[0].evaluators}
 
 
 def test_precision_is_part_of_what_a_measurement_is_and_fp32_of_none(evaluators_of):
@@ -107,23 +103,17 @@ def test_a_trial_in_bf16_says_what_that_changed(tmp_path, make_plan, make_result
     def measuring(name, **more):
         return EvaluatorSpec(name=name, version=1, settings={}, key=f"{name}{sorted(more)}", **more)
 
-    lowered = replace(small_spec(), evaluators=(measuring("memorization", precision="bf16"), measuring("weights")))
-    records = []
-    for spec in (lowered, replace(small_spec(), evaluators=(measuring("memorization"),))):
-        one = replace(spec, trial_id=digest_of(len(spec.evaluators)), method="original", variant="original")
-        job = Job(name="original", kind="trial", spec=one)
-        run_inline(JobQueue([job], (), Folders(tmp_path, tmp_path / "a"), lambda event: None))
-        written = Journal(tmp_path / "journal").read(one.trial_id)
-        assert not [record.error for record in written if isinstance(record, Failed)]
-        records.append((one, written))
-    [[counted, none_in_fp32], [none]] = [
-        [record.notes.get("changed_choices") for record in written if isinstance(record, Measurement)]
-        for _, written in records
-    ]
-    assert (none_in_fp32, none) == (None, None)
-    assert counted["choices"] == int((measured_set(lowered).lengths_N - 1).sum())
-    for (spec, written), is_lowered in zip(records, (True, False), strict=True):
-        said = list(changed_choices(make_results(make_plan(spec), {spec.trial_id: written}).measured))
-        assert [MODEL in sentence and "bf16" in sentence for sentence in said] == [True] * is_lowered
+    choices = int((measured_set(small_spec()).lengths_N - 1).sum())
+    lowered = (measuring("memorization", precision="bf16"), measuring("weights"))
+    for evaluators, expected in ((lowered, [choices, None]), ((measuring("memorization"),), [None])):
+        about = {"trial_id": digest_of(len(evaluators)), "method": "original", "variant": "original"}
+        spec, folders = replace(small_spec(), **about, evaluators=evaluators), Folders(tmp_path, tmp_path / "a")
+        run_inline(JobQueue([Job(name="original", kind="trial", spec=spec)], (), folders, lambda event: None))
+        results = make_results(make_plan(spec), {spec.trial_id: folders.journal.read(spec.trial_id)})
+        [point] = results.measured
+        counted = [measurement.notes.get("changed_choices") for measurement in point.measurements]
+        assert [notes and notes["choices"] for notes in counted] == expected
+        said = list(changed_choices(results.measured))
+        assert [MODEL in sentence and "bf16" in sentence for sentence in said] == [True] * (evaluators is lowered)
         [reading] = describe_readings([replace(spec, reading={"stored": "fp16"})])
-        assert ("measured in bf16 (weights in fp32)" in reading) == is_lowered
+        assert ("measured in bf16 (weights in fp32)" in reading) == (evaluators is lowered)

@@ -43,12 +43,11 @@ def test_score_by_hand():
     assert EMSO(scale="none").score(nll, entropy, block)["m"] == pytest.approx(0.6 * 7)
 
 
-@pytest.mark.parametrize(("selection", "score", "sign"), [("contrastive", "m", 1), ("saliency", "saliency", -1)])
-def test_the_k_most_negative_or_most_salient_are_chosen(model, batches, selection, score, sign):
-    """Of the scores of all, which tests/unit/models/test_blocks_of_families.py takes from gradients by hand."""
+def test_the_k_most_salient_are_chosen(model, batches):
+    """The k most negative: tests/promises/test_numbers_methods.py::test_emso_selects_what_whole_gradients_say."""
     _, of_all = EMSO(k=len(blocks(model))).choose(model, batches, torch.Generator())
-    best = sorted(of_all["selected_blocks"], key=lambda entry: sign * entry[score])[:3]
-    chosen, notes = EMSO(k=3, selection=selection).choose(model, batches, torch.Generator())
+    best = sorted(of_all["selected_blocks"], key=lambda entry: -entry["saliency"])[:3]
+    chosen, notes = EMSO(k=3, selection="saliency").choose(model, batches, torch.Generator())
     assert [block.name for block in chosen] == [entry["block"] for entry in best]
     assert notes["selected_blocks"] == best
 
@@ -69,17 +68,16 @@ def test_require_negative_leaves_at_least_one(model, batches):
     assert notes["warnings"]
 
 
-def test_only_the_slice_moves_and_it_moves_as_adamw_says(model, batches):
+def test_a_slice_moves_as_adamw_says(model, batches):
+    """And nothing else: tests/unit/models/test_blocks_of_families.py."""
     block = next(block for block in blocks(model) if block.name == "L1.W_o.H3")
-    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    weight = model.get_parameter(block.parameter)
+    before = block.of(weight).detach().clone()
     engine = TorchEngine(model, TRAINING, [block])
     for batch in batches:
         engine.backward(batch.mean(token_negative_entropy(batch.logits(model))))
-    gradient = block.of(dict(model.named_parameters())[block.parameter].grad).clone()
+    gradient = block.of(weight.grad).clone()
     engine.step()
-    after = dict(model.named_parameters())
-    moved = block.of(after[block.parameter]) - block.of(before[block.parameter])
     # AdamW's first step is lr * g / (|g| + eps)
-    assert torch.allclose(moved, -TRAINING.learning_rate * gradient / (gradient.abs() + 1e-8), atol=1e-6)
-    block.of(after[block.parameter]).data.copy_(block.of(before[block.parameter]))
-    assert all(torch.equal(after[name], before[name]) for name in before)
+    expected = -TRAINING.learning_rate * gradient / (gradient.abs() + 1e-8)
+    assert torch.allclose(block.of(weight) - before, expected, atol=1e-6)

@@ -10,11 +10,11 @@ from harness.models import loading
 from harness.models.blocks import FAMILIES
 from harness.models.loading import UNBOUNDED, load_model, positions
 from harness.toolkit import LogitLens, hidden_states
-from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import own_perplexity, score_batch
 from tests.unit.families import SIZES, VOCABULARY, make_tiny
+from tests.unit.toolkit import test_decoding_families
 
 TOKENS, WINDOW, POSITIONS = 12, 5, 8
 KINDS = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
@@ -46,14 +46,9 @@ def texts():
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_continuations_are_those_of_plain_generate(name, make_sequences, caplog):
-    model, tokens = make(name), texts()
-    ours = greedy_continuations(model, make_sequences(tokens.tolist()), [[3, 7]] * 3)
-    for start in (3, 7):
-        plain = {"max_new_tokens": TOKENS - start, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-        prompts = tokens[:, :start]
-        theirs = model.generate(prompts, attention_mask=torch.ones_like(prompts), **plain)[:, start:].tolist()
-        assert [ours.of(row, start) for row in range(3)] == theirs
+def test_continuations_are_those_of_plain_passes(name, make_sequences, caplog):
+    model = make(name)
+    test_decoding_families.check_greedy(model, make_sequences, test_decoding_families.texts(model))
     assert "decoded slowly" not in caplog.text
 
 
