@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.execution.tasks import ErasingTask, build_memorized, forget_set
+from harness.execution.tasks import ErasingTask, build_memorized
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
+from harness.settings import replace
 from harness.testing import small_spec, small_task
 from tests.promises.models import kind_of_cpu
 
@@ -34,18 +35,22 @@ by 1.1e-5 at most between AVX-512, no AVX, and the CPU that wrote the file befor
 them by 3.8e-3 and more, a β2 of 0.99 by 7e-4."""
 
 
-def erased_numbers(name, folder):
-    """Return the mean and spread of the erased model's log-probabilities on the forget set."""
-    strength = STRENGTHS.get(name, 1)
-    settings = {METHODS.load(name).strength.field: strength} | ({"epochs": 1} if "deliberate" in name else {})
+def erase_small(name, settings, folder, **changes):
+    """Return what a method makes of the smallest miniature at one strength, and the forget set."""
     method = METHODS.configure(name, settings)
-    spec, artifacts = small_spec(method.reference), Artifacts(folder)
-    forget = forget_set(spec)
+    spec, artifacts = replace(small_spec(method.reference), **changes), Artifacts(folder)
     if method.reference == "memorized_model":
         build_memorized(spec, artifacts, print)
-    erased = next(method.erase(ErasingTask(spec, artifacts, (strength,), print)))
+    task = ErasingTask(spec, artifacts, (settings[method.strength.field],), print)
+    return next(method.erase(task)).model, task.forget
+
+
+def erased_numbers(name, folder):
+    """Return the mean and spread of the erased model's log-probabilities on the forget set."""
+    settings = {METHODS.load(name).strength.field: STRENGTHS.get(name, 1)}
+    model, forget = erase_small(name, settings | ({"epochs": 1} if "deliberate" in name else {}), folder)
     with torch.inference_mode():
-        nll = -erased.model(forget.tokens_NT[:, :-1]).logits.log_softmax(-1)
+        nll = -model(forget.tokens_NT[:, :-1]).logits.log_softmax(-1)
         token_nll = nll.gather(-1, forget.tokens_NT[:, 1:, None])
     return {"nll": float(token_nll.mean()), "spread": float(token_nll.std())}
 

@@ -48,12 +48,6 @@ def records(make_point, make_measurement):
     return make
 
 
-@pytest.fixture(scope="module")
-def trial(spec, records, make_plan, make_results):
-    [trial] = make_results(make_plan(spec), {"t1": records(spec)}).trials
-    return trial
-
-
 @pytest.fixture
 def folder(tmp_path, mlflow_template, monkeypatch):
     """A sweep's folder, in results with an empty database."""
@@ -85,12 +79,19 @@ def runs(folder):
     return dict(named)
 
 
+def write_journal(folder, plan, records):
+    journal = Journal(folder / "journal")
+    journal.write_plan(plan)
+    for record in records:
+        journal.append(record)
+
+
 def ids(folder):
     return {name: run.info.run_id for name, run in runs(folder).items()}
 
 
-def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(trial):
-    run = tracking.trial_run(trial)
+def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(results):
+    run = tracking.trial_run(results().trials[0])
     said = {"method": "emso", "node": "gpu-3", "stop_reason": "none", "strengths": "1, 2", "error": "none"}
     said |= {"mlflow.runName": "EMSO, miniature-m, seed 0", "mlflow.source.name": "sweep s", "forget_digest": "1" * 16}
     assert (said | {"mlflow.source.git.commit": "c0ffee"}).items() <= run.tags.items()
@@ -178,12 +179,9 @@ def test_a_sweeps_run_ends_as_its_trials_did_with_its_files_but_a_report_of_plai
     assert {path.name for path in (folder.parent / "mlartifacts").rglob("*") if path.is_file()} == {"table.csv"}
 
 
-def test_a_kept_sound_model_is_a_tag_with_the_command_that_exports_it(tmp_path, trial, spec, records, make_plan):
-    root = tmp_path / "my results"
-    journal = Journal(root / "s" / "journal")
-    journal.write_plan(make_plan(spec))
-    for record in records(spec):
-        journal.append(record)
+def test_a_kept_sound_model_is_a_tag_with_the_command_that_exports_it(tmp_path, results, spec, records):
+    root, [trial] = tmp_path / "my results", results().trials
+    write_journal(root / "s", results().plan, records(spec))
     kept = artifacts.Artifacts(root / "artifacts")
     kept.build("erased", spec.point_id(2), lambda folder: (folder / "patch.safetensors").write_bytes(b"0.125"))
     sound = {"collapsed": "false", "over_erased": "unknown"}
@@ -260,10 +258,8 @@ def test_only_a_server_replaces_the_results_own_database(folder, monkeypatch, ur
 
 
 def test_collate_fills_in_what_is_lacking_and_ends_with_1_where_it_cannot(folder, results, spec, records, capsys):
-    journal, spec = Journal(folder / "journal"), replace(spec, evaluators=spec.evaluators[:1])
-    journal.write_plan(results(spec).plan)
-    for record in records(spec):
-        journal.append(record)
+    spec = replace(spec, evaluators=spec.evaluators[:1])
+    write_journal(folder, results(spec).plan, records(spec))
     assert cli.main(["collate", str(folder)]) == 0
     assert capsys.readouterr().out.endswith(f"MLflow at {folder.parent}/mlflow.db holds what the journal of s holds.\n")
     assert runs(folder).keys() == {"sweep", "t1", spec.point_id(1), spec.point_id(2)}

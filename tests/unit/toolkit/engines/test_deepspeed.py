@@ -4,13 +4,10 @@ import pytest
 import torch
 
 from harness.contracts import LoRA, Training
-from harness.execution.tasks import ErasingTask, build_memorized
-from harness.plugins import METHODS
-from harness.records.artifacts import Artifacts
 from harness.settings import DeepSpeed, Engine, replace
-from harness.testing import small_spec
 from harness.toolkit.finetune import train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
+from tests.contract.test_golden import erase_small
 from tests.unit import tasks
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
@@ -91,15 +88,9 @@ def test_steps_that_were_left_out_are_a_warning(make_model, forget):
 
 def erased(name, settings, folder, engine):
     """Return the logits of the erased miniature-s on an engine."""
-    method = METHODS.configure(name, settings)
-    spec = replace(small_spec(method.reference), engine=engine)
-    artifacts = Artifacts(folder)
-    if method.reference == "memorized_model":
-        build_memorized(spec, artifacts, print)
-    task = ErasingTask(spec, artifacts, (settings[method.strength.field],), print)
-    found = next(method.erase(task))
+    model, forget = erase_small(name, settings, folder, engine=engine)
     with torch.inference_mode():
-        return found.model(task.forget.tokens_NT[:, :-1]).logits
+        return model(forget.tokens_NT[:, :-1]).logits
 
 
 EVERY_KIND = [
