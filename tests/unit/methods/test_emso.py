@@ -8,7 +8,6 @@ from harness.contracts import Training
 from harness.models.blocks import Block, blocks
 from harness.settings import replace
 from harness.toolkit.engines import TorchEngine
-from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import token_negative_entropy
 from methods.emso import EMSO
 
@@ -16,9 +15,8 @@ TRAINING = Training(learning_rate=1e-2, global_batch=6, micro_batch=2)
 
 
 @pytest.fixture
-def batches(make_sequences):
-    rows = torch.randint(1, 60, (6, 12), generator=torch.Generator().manual_seed(0)).tolist()
-    return micro_batches(make_sequences(rows), torch.arange(6), TRAINING, torch.device("cpu"))
+def batches(batches, texts):
+    return batches(texts())
 
 
 PAPER = [(12, 12, 768, 600), (24, 16, 2048, 1584), (32, 20, 2560, 2624)]

@@ -48,9 +48,6 @@ def test_the_standard_error_is_delongs(seed):
     values, texts = item_values(auc_items(*sides)), sum(map(len, sides))
     variance = delong_covariance(sides, sides)
     assert values.standard_errors()[0] ** 2 * (texts - 1) / texts == pytest.approx(variance, rel=1e-12)
-    wins = pair_wins(*sides)
-    unbiased = wins.mean(1).var(ddof=1) / len(sides[0]) + wins.mean(0).var(ddof=1) / len(sides[1])
-    assert values.standard_errors()[0] ** 2 == pytest.approx(unbiased, rel=0.05), "up to 1 in N"
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -13,16 +13,11 @@ from harness.settings import DeepSpeed, Engine, replace
 from harness.toolkit.finetune import engine_for, micro_batches, train
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.losses import nll_loss
-from tests.unit.tasks import Task, nll, random_rows, weights
+from tests.unit.tasks import Task, nll, weights
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 PLAIN = Engine()
 ON_DEEPSPEED = [Engine(deepspeed=DeepSpeed(zero_stage=stage)) for stage in (2, 3)]
-
-
-@pytest.fixture
-def forget(make_sequences):
-    return make_sequences(random_rows(*[12] * 4))
 
 
 @pytest.fixture
