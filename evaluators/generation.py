@@ -29,7 +29,7 @@ class Generation(contracts.Evaluator):
     length and is averaged over clusterings. `table`: as in the published tables.
     """
 
-    version = 4
+    version = 5
     judges = ("perplexity", "features", "coherence")
 
     rep: PositiveCount = 2

@@ -57,17 +57,14 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
     return folder if not patterns or _has_files(folder, patterns) else None
 
 
-def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[str] = ()) -> Path:
-    """Return the folder of the files that match `patterns` (required) or `optional`, from the cache or the hub."""
-    found = cached(repository, patterns)
-    if found and is_listed(repository):
-        return found
-    try:
-        folder = _downloaded(repository._replace(revision=commit(repository)), (*patterns, *optional))
-    except LetheError:
-        if not found:
-            raise
-        folder = found
+def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[str] = (), *, anew: bool = False) -> Path:
+    """Return the folder of the files that match `patterns` (required) or `optional`, from the cache or the hub.
+
+    `anew` asks the hub for what the cache lacks.
+    """
+    if not anew and (folder := cached(repository, patterns)):
+        return folder
+    folder = _downloaded(repository._replace(revision=commit(repository)), (*patterns, *optional))
     if not _has_files(folder, patterns):
         raise repository.failure(f"has no files {' or '.join(patterns)} on the hub.")
     return folder
@@ -79,10 +76,9 @@ def is_listed(repository: Repository) -> bool:
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
     try:
-        get_cached_repo_tree(repository.id, repo_type=repository.kind, revision=repository.revision)
+        return bool(get_cached_repo_tree(repository.id, repo_type=repository.kind, revision=repository.revision))
     except CachedRepoTreeNotFoundError:
         return False
-    return True
 
 
 def file_names(repository: Repository) -> list[str]:

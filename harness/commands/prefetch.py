@@ -33,10 +33,11 @@ class HubContent(NamedTuple):
         if self.repository.kind == "dataset":
             hub.fetch_data_set(self.repository, self.configuration)
             return
-        hub.fetch(self.repository, hub.DESCRIPTION)
+        anew = not hub.is_listed(self.repository)
+        hub.fetch(self.repository, hub.DESCRIPTION, anew=anew)
         if self.weights:
             resolve_model(self.repository.id, revision=self.repository.revision)
-            hub.fetch(self.repository, hub.WEIGHTS)
+            hub.fetch(self.repository, hub.WEIGHTS, anew=anew)
 
     def provide(self, *, check: bool) -> bool:
         """Download it if missing, unless `check`; print a line, and return whether it is here."""

@@ -86,8 +86,11 @@ def _data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
     try:
         try:
             builder = datasets.load_dataset_builder(str(folder), source.name)
-        except ValueError:  # The card has no such configuration: a folder of files has the name.
-            builder = datasets.load_dataset_builder(str(parse_path(folder / (source.name or "."))))
+        except (ValueError, FileNotFoundError):  # The card has no such configuration: a folder of files may.
+            inner = parse_path(folder / (source.name or "."))
+            if inner == folder or not inner.is_dir():
+                raise
+            builder = datasets.load_dataset_builder(str(inner))
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0][:300]
         raise DataError(f"the data set '{source.path}' cannot be loaded: {type(error).__name__}: {reason}") from error

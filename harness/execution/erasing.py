@@ -357,7 +357,8 @@ def find_level(
         if dial.divisible:
             between = _steps_between(lower, upper, steps_per_epoch)
         else:
-            between = _value_between(lower, upper, level, turn)
+            is_whole = isinstance(dial.off if dial.cumulative else walk_to, int)
+            between = _value_between(lower, upper, level, turn, is_whole)
         if not between:
             break
         lower, nearer = first_past(between, lower)
@@ -378,7 +379,7 @@ def _steps_between(lower: results.Probe, upper: results.Probe, steps_per_epoch: 
     return [round(start + step / steps, 6) for step in sorted(quarters - {first, last})]
 
 
-def _value_between(lower: results.Probe, upper: results.Probe, level: float, turn: int) -> list[Number]:
+def _value_between(lower: results.Probe, upper: results.Probe, level: float, turn: int, is_whole: bool) -> list[Number]:
     low, high = lower["strength"], upper["strength"]
     fall = lower[PROBED_ERASURE] - upper[PROBED_ERASURE]
     share = (lower[PROBED_ERASURE] - level) / fall if turn % 2 == 0 else 0.5
@@ -386,7 +387,7 @@ def _value_between(lower: results.Probe, upper: results.Probe, level: float, tur
     value = low + (high - low) * share
     if turn >= LINEAR_HALVINGS:
         value = math.sqrt(low * high) if low > 0 else high / 10
-    value = round(value) if isinstance(high, int) else float(f"{value:.4g}")
+    value = round(value) if is_whole else float(f"{value:.4g}")
     return [value] if low < value < high else []
 
 

@@ -55,8 +55,11 @@ def continuation_ids(tokenizer: Tokenizer, texts: Sequence[str], *, names: bool 
     """Return the token ids of texts that continue others, without a space that the tokenizer adds."""
     begin = "\n" if adds_space(tokenizer) else ""
     [before] = token_lists(tokenizer, [begin], starts=False)
-    ids = token_lists(tokenizer, [begin + text for text in texts], starts=False, names=names)
-    return [row[len(before) :] for row in ids]
+    alone, after = (
+        token_lists(tokenizer, [start + text for text in texts], starts=False, names=names) for start in ("", begin)
+    )
+    # A text that begins with line breaks may become one token with the line break before it.
+    return [row[len(before) :] if row[: len(before)] == before else own for row, own in zip(after, alone, strict=True)]
 
 
 def unpadded(sequences: Sequences) -> list[list[int]]:

@@ -134,7 +134,7 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
 def _marks(frame: pd.DataFrame, column: Column, headings: Sequence[str]) -> list[Mark]:
     costs = frame[column.name].astype(float)
     if column.better == "nearest":
-        costs = (costs - frame[f"{column.name}_aim"].astype(float)).abs()
+        costs = (costs - frame[f"{column.name}_aim"].astype(float)).abs().round(12)
     elif column.better == "higher":
         costs = -costs
     texts = [cell_texts(row, column)[0] for row in frame.to_dict("records")]

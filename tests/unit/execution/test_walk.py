@@ -59,6 +59,7 @@ BY_HAND = [
     (WHOLE_EPOCHS, 3, lambda s: {1: 0.9, 2: 0.5}[s], [[1, 2]], 2,
      "MA goes from 0.90 at epochs 1 to 0.50 at epochs 2 at once"),
     (Strength("distance", cumulative=True, off=0.0), 0.9, lambda d: 1 - d / 2, [[0.9], [0.5]], 0.5, ""),
+    (Strength("distance", cumulative=True, off=0.0), 3.0, lambda d: 1 - d / 10, [[1, 2, 3.0], [2.5]], 2.5, ""),
     # The line between both ends is at the level at gamma 1, which has .5; then the middle, and so on.
     (DIAL, 3.0, lambda g: 1 / (1 + g), [[3.0], [1.0], [0.5], [0.375], [0.1875], [0.3379]], 0.3379, ""),
     (DIAL, 0.1, lambda g: 1 / (1 + g), [[0.1]], 0.1, "the dial ends at gamma 0.1"),
