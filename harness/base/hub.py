@@ -64,7 +64,7 @@ def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[st
     """
     if not anew and (folder := cached(repository, patterns)):
         return folder
-    folder = _downloaded(repository._replace(revision=commit(repository)), (*patterns, *optional))
+    folder = _downloaded(repository._replace(revision=commit(repository)), (*patterns, *extra))
     if not _has_files(folder, patterns):
         raise repository.failure(f"has no files {' or '.join(patterns)} on the hub.")
     return folder

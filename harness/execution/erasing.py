@@ -357,8 +357,7 @@ def find_level(
         if dial.divisible:
             between = _steps_between(lower, upper, steps_per_epoch)
         else:
-            is_whole = isinstance(dial.off if dial.cumulative else walk_to, int)
-            between = _value_between(lower, upper, level, turn, is_whole)
+            between = _value_between(dial, lower, upper, level, turn)
         if not between:
             break
         lower, nearer = first_past(between, lower)
@@ -379,7 +378,7 @@ def _steps_between(lower: results.Probe, upper: results.Probe, steps_per_epoch: 
     return [round(start + step / steps, 6) for step in sorted(quarters - {first, last})]
 
 
-def _value_between(lower: results.Probe, upper: results.Probe, level: float, turn: int, is_whole: bool) -> list[Number]:
+def _value_between(dial: Strength, lower: results.Probe, upper: results.Probe, level: float, turn: int) -> list[Number]:
     low, high = lower["strength"], upper["strength"]
     fall = lower[PROBED_ERASURE] - upper[PROBED_ERASURE]
     share = (lower[PROBED_ERASURE] - level) / fall if turn % 2 == 0 else 0.5
@@ -387,7 +386,7 @@ def _value_between(lower: results.Probe, upper: results.Probe, level: float, tur
     value = low + (high - low) * share
     if turn >= LINEAR_HALVINGS:
         value = math.sqrt(low * high) if low > 0 else high / 10
-    value = round(value) if is_whole else float(f"{value:.4g}")
+    value = round(value) if isinstance(dial.off if dial.cumulative else high, int) else float(f"{value:.4g}")
     return [value] if low < value < high else []
 
 

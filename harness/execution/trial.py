@@ -310,12 +310,9 @@ class _RunningTrial:
             self.journal.append(Point(**self._place(strength), **fields))
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
-        adapter, original = erasure.adapter, self.spec.model
-        is_small = erased.changed_blocks is not None or (
-            adapter and adapters.has_same_weights(adapters.add_adapter(load_model(original), adapter), erased.model)
-        )
+        is_small = erased.changed_blocks is not None or erasure.adapter is not None
         if is_small or (self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel)):
-            write = partial(erasing.write_erased, erased, original, adapter=adapter)
+            write = partial(erasing.write_erased, erased, self.spec.model, adapter=erasure.adapter)
             self.artifacts.build("erased", erased_key(self.spec.model_id(strength), code), write)
 
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:

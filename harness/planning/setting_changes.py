@@ -103,7 +103,7 @@ def changed_code_sentence(results: Results) -> str:
             plugin = EVALUATORS.load(name) if kind == "measurement" else METHODS.load(name)
         except PluginError:  # A journal can be read without the plugins behind it.
             continue
-        if plugin.version == number and plugin_digest(plugin) != code:
+        if code and plugin.version == number and plugin_digest(plugin) != code:
             files.append(f"{plugin.__module__.replace('.', '/')}.py (version {number}, {amount(count, kind)})")
     since = f"Code has changed since results were made, but no version: {', '.join(files)}, or their imports."
     return f"{since} Raise `version` in a file to make its results again, or add --keep to keep all." if files else ""
@@ -113,15 +113,13 @@ def _made(results: Results) -> Iterator[tuple[str, str, int, str]]:
     for study in results.studies:
         spec = study.spec.trial
         for candidate in study.candidates:
-            if candidate.code:
-                yield "candidate", spec.method, spec.method_version, candidate.code
+            yield "candidate", spec.method, spec.method_version, candidate.code
     for trial in results.trials:
-        if trial.walked is not None and trial.walked.code:
+        if trial.walked is not None:
             yield "walk", trial.spec.method, trial.spec.method_version, trial.walked.code
         versions = {evaluator.name: evaluator.version for evaluator in trial.spec.evaluators}
         for point in trial.points:
-            if point.made is not None and point.made.code:
+            if point.made is not None:
                 yield "point", trial.spec.method, trial.spec.method_version, point.made.code
             for measurement in point.measurements:
-                if measurement.code:
-                    yield "measurement", measurement.evaluator, versions[measurement.evaluator], measurement.code
+                yield "measurement", measurement.evaluator, versions[measurement.evaluator], measurement.code

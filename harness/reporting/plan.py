@@ -15,9 +15,8 @@ from harness.base.messages import amount, console
 from harness.errors import ConfigError
 from harness.execution.job import Folders
 from harness.execution.queue import shared_jobs
-from harness.planning import setting_changes, tuned
+from harness.planning import memory, setting_changes, tuned
 from harness.planning.machine import Machine, memory_share, this_machine
-from harness.planning.memory import Row, find_unfit, list_large, memory_needs, row_of
 from harness.plugins import METHODS
 from harness.records.results import Status, StudyResults
 from harness.reporting.render import Column, render
@@ -116,11 +115,11 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
     return Group(_terminal_table(rows), Text("Trials of a study's choices are listed once it is over."))
 
 
-def needs_table(trials: Sequence[Trial], needs: Mapping[Row, int | None], machine: Machine | None) -> Group:
+def needs_table(trials: Sequence[Trial], needs: Mapping[memory.Row, int | None], machine: Machine | None) -> Group:
     """Return each row's need of memory, and its share of a machine (None: a cluster, whose memory is unknown)."""
     rows = []
-    for spec in {row_of(spec): spec for spec in trials}.values():
-        need = needs[row_of(spec)]
+    for spec in {memory.row_of(spec): spec for spec in trials}.values():
+        need = needs[memory.row_of(spec)]
         has = memory_share(machine, spec) if machine and spec.gpus <= machine.gpus else None
         sizes = ["not known" if size is None else decimal(size) for size in (need, has)]
         rows.append({"Row": spec.variant, "Model": spec.model.short_name, "Needs": sizes[0], "Has": sizes[1]})
@@ -138,13 +137,13 @@ def print_plan(file: Path, planned: Plan, part: Plan, results: Path) -> None:
         terminal.print(studies_table(measured.studies), "")
     trials = [*measured.plan.trials, *(tuned.largest_candidate(study) for study in part.studies)]
     machine = this_machine()
-    sized = list_large(trials, machine) if machine else trials
-    needs = memory_needs(sized)
+    sized = memory.list_large(trials, machine) if machine else trials
+    needs = memory.memory_needs(sized)
     all_fit = "Every trial fits: its model takes less than a twentieth of its memory."
     terminal.print(needs_table(sized, needs, machine) if sized else all_fit)
     replaced = setting_changes.replaced_sentence(planned, folders.journal)
     changed_code = setting_changes.changed_code_sentence(tuned.read_sweep_results(planned, folders.journal))
     for sentence in filter(None, (replaced, changed_code)):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)
-    if faults := find_unfit(tuned.list_remaining_specs(measured), machine, needs):
+    if faults := memory.find_unfit(tuned.list_remaining_specs(measured), machine, needs):
         raise ConfigError(str(file), faults)
