@@ -64,7 +64,7 @@ def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[st
     """
     if not anew and (folder := cached(repository, patterns)):
         return folder
-    folder = _downloaded(repository._replace(revision=commit(repository)), (*patterns, *extra))
+    folder = _downloaded(repository._replace(revision=commit(repository)), (*patterns, *optional))
     if not _has_files(folder, patterns):
         raise repository.failure(f"has no files {' or '.join(patterns)} on the hub.")
     return folder
@@ -72,12 +72,11 @@ def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[st
 
 def is_listed(repository: Repository) -> bool:
     """Return whether the cache knows what belongs to the repository; other programs may have fetched only a part."""
-    from huggingface_hub import get_cached_repo_tree
-    from huggingface_hub.errors import CachedRepoTreeNotFoundError
+    from huggingface_hub import errors, get_cached_repo_tree
 
     try:
         return bool(get_cached_repo_tree(repository.id, repo_type=repository.kind, revision=repository.revision))
-    except CachedRepoTreeNotFoundError:
+    except errors.CachedRepoTreeNotFoundError:
         return False
 
 
@@ -138,8 +137,9 @@ def _reaching(repository: Repository) -> Iterator[None]:
     try:
         yield
     except RepositoryNotFoundError as error:
-        remedy = "If it is private or gated, get access there and set HF_TOKEN."
-        raise repository.failure(f"is not on the hub, nor is it a folder here. {remedy}") from error
+        raise repository.failure(
+            "is not on the hub (or is private or gated: set HF_TOKEN), nor a folder here."
+        ) from error
     except Exception as error:
         raise repository.failure(
             f"or a part of it is not in this machine's hub cache, and cannot be fetched ({type(error).__name__}). "
