@@ -138,7 +138,7 @@ def _reaching(repository: Repository) -> Iterator[None]:
         yield
     except RepositoryNotFoundError as error:
         raise repository.failure(
-            "is not on the hub (or is private or gated: set HF_TOKEN), nor a folder here."
+            "is not on the hub (or private, or gated: set HF_TOKEN), nor a folder here."
         ) from error
     except Exception as error:
         raise repository.failure(
