@@ -137,9 +137,7 @@ def _reaching(repository: Repository) -> Iterator[None]:
     try:
         yield
     except RepositoryNotFoundError as error:
-        raise repository.failure(
-            "is not on the hub (or private, or gated: set HF_TOKEN), nor a folder here."
-        ) from error
+        raise repository.failure("is not on the hub (or private or gated: set HF_TOKEN), nor a folder here.") from error
     except Exception as error:
         raise repository.failure(
             f"or a part of it is not in this machine's hub cache, and cannot be fetched ({type(error).__name__}). "

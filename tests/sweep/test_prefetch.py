@@ -120,5 +120,5 @@ def test_a_sweep_runs_offline_once_all_is_fetched(hub, tmp_path):
     file.write_text(SWEEP.replace("owner/news", "owner/nothing"))
     fetched = run(tmp_path, "prefetch", file, endpoint=endpoint)
     assert fetched.returncode == 1
-    told = "the data set 'owner/nothing' is not on the hub (or private, or gated: set HF_TOKEN), nor a folder here."
+    told = "the data set 'owner/nothing' is not on the hub (or private or gated: set HF_TOKEN), nor a folder here."
     assert f"missing  data.retain            owner/nothing (plain): {told}" in fetched.stdout
