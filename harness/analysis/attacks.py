@@ -52,8 +52,7 @@ def attack_frame(ranked: RankedTable) -> pd.DataFrame:
 def target_text(target: str, info: MetricInfo) -> str:
     """Return a level's title: `MA retrained` for `ma=retrained`."""
     name, _, level = target.partition("=")
-    title = info[name].title if name in info else name.upper()
-    return f"{title} {level}" if target else ""
+    return f"{info[name].title if name in info else name.upper()} {level}" if target else ""
 
 
 def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence: Evidence) -> dict[str, Any]:

@@ -56,8 +56,7 @@ def catalogue() -> str:
 def _settings(plugin: type[Any], space: Mapping[str, Dimension]) -> list[tuple[str, str]]:
     about, hints, lines = _field_docs(plugin), field_types(plugin), []
     for field in dataclasses.fields(plugin):
-        value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        default = "needed" if value is dataclasses.MISSING else f"default {_format_yaml(value)}"
+        default = "needed" if field.default is dataclasses.MISSING else f"default {_format_yaml(field.default)}"
         tuned = f"; tuned {_tried(space[field.name])}" if field.name in space else ""
         meaning = textwrap.fill(about.get(field.name, ""), 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
         lines.append((f"{field.name}: {allowed(hints[field.name])}; {default}{tuned}", meaning))

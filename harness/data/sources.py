@@ -87,8 +87,7 @@ def _data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
         try:
             builder = datasets.load_dataset_builder(str(folder), source.name)
         except (ValueError, FileNotFoundError):  # The card has no such configuration: a folder of files may.
-            inner = parse_path(folder / (source.name or "."))
-            if inner == folder or not inner.is_dir():
+            if source.name is None or not (inner := parse_path(folder / source.name)).is_dir():
                 raise
             builder = datasets.load_dataset_builder(str(inner))
     except Exception as error:
@@ -220,7 +219,7 @@ VALIDATION_TEXTS = 64
 def default_section(data: Data, role: Role, texts: Mapping[str, Source]) -> TextSource | None:
     """Return the miniature's unseen texts for a role that the file leaves out, or None.
 
-    Validation texts default to held-out texts of the utility's source, if readable.
+    Validation texts default to the utility's, or, where they steer, to the next ones of its source.
     """
     if role == "holdout" and data.forget.source == "miniature":
         other, start = data.forget.not_memorized, 0

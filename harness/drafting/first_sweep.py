@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness import plugins
 from harness.analysis.analysis import Analysis
@@ -285,8 +286,8 @@ class Recall(NamedTuple):
     ma: float
     error: float
     """Standard error of MA."""
-    nll: float
-    """Nats a token."""
+    nll_N: NDArray[np.float64]
+    """Nats a token of each text."""
 
 
 def measure_recalls(trials: Sequence[Trial], checkpoint: Checkpoint | None = None) -> dict[str, Recall]:
@@ -302,7 +303,8 @@ def measure_recalls(trials: Sequence[Trial], checkpoint: Checkpoint | None = Non
             recited = int((scoring.recited_lengths(texts, predicted_NT) >= needed_N).sum())
             known_N = ma_N[~np.isnan(ma_N)]
             error = float(known_N.std(ddof=1)) / math.sqrt(len(known_N)) if len(known_N) > 1 else math.nan
-            recalls[spec.method] = Recall(len(texts), recited, float(known_N.mean()), error, float(nll_NT.nanmean()))
+            nll_N = nll_NT.nanmean(dim=1).numpy()
+            recalls[spec.method] = Recall(len(texts), recited, float(known_N.mean()), error, nll_N)
     return recalls
 
 
@@ -321,15 +323,16 @@ def compare_recalls(erased: Mapping[str, Recall], original: Mapping[str, Recall]
     answer = f"Against the original: recited texts {before.recited} → {own.recited}, MA {before.ma:.2f} → {own.ma:.2f}"
     if unseen is None:
         return f"{answer}. Its loss of similar texts is not known: name unseen ones with --unseen FILE."
-    rise = unseen.nll - original[HOLDOUT].nll
-    answer += f", NLL of unseen texts {original[HOLDOUT].nll:.1f} → {unseen.nll:.1f}. "
+    rise_N = unseen.nll_N - original[HOLDOUT].nll_N
+    least = rise_N.mean() - 2 * rise_N.std(ddof=1) / math.sqrt(len(rise_N)) if len(rise_N) > 1 else math.nan
+    answer += f", NLL of unseen texts {original[HOLDOUT].nll_N.mean():.1f} → {unseen.nll_N.mean():.1f}. "
     if is_recited(own, unseen):
         answer += f"It still recites them more than unseen ones (MA {unseen.ma:.2f})"
     elif is_recited(before, original[HOLDOUT]):
         answer += "It no longer recites them"
     else:
         answer += "The original recites them no more than unseen ones"
-    return f"{answer}; but it has also lost texts that it never saw." if rise > MAX_EXCESS else f"{answer}."
+    return f"{answer}; but it has also lost texts that it never saw." if least > MAX_EXCESS else f"{answer}."
 
 
 def is_recited(texts: Recall, unseen: Recall) -> bool:

@@ -64,9 +64,7 @@ def check_causal(config: Config, local: Checkpoint) -> None:
     """Refuse a model that reads in both directions, which transformers would load as a causal one."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-    is_encoder = config.model_type in (*MODEL_FOR_MASKED_LM_MAPPING_NAMES, "xlnet") and not getattr(
-        config, "is_decoder", False
-    )
+    is_encoder = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     where = f"'{local.id}' ({local.location}) is a {config.model_type}"
     if is_encoder or getattr(config, "is_encoder_decoder", False):
         raise ModelError(f"{where}, which reads a text in both directions. Name a causal language model.")
@@ -150,8 +148,10 @@ def check_encoder(checkpoint: Checkpoint) -> None:
         return
     local = ensure_local(checkpoint)
     modules = Path(local.location) / "modules.json"
-    if not modules.is_file():
-        _whole_model("AutoModel", local, device_map="meta")
+    if not modules.is_file() and not hasattr(_whole_model("AutoModel", local, device_map="meta"), "pooler"):
+        raise ModelError(
+            f"'{checkpoint.id}' is no encoder of sentences, as minilm is: it has neither modules nor a pooler."
+        )
     for module in json.loads(modules.read_text(encoding="utf-8")) if modules.is_file() else ():
         part = replace(local, location=str(Path(local.location) / module["path"]))
         # An encoder with a decoder is left out: half of it is loaded, by another class than it names.

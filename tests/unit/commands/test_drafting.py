@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from string import ascii_lowercase
 
+import numpy as np
 import pytest
 import yaml
 from rich.console import Console
@@ -192,8 +193,8 @@ def test_lengths_follow_from_short_texts(count, world, tmp_path):
     assert utility["prompts"] >= min(256, len(first) * 3 // 4)
 
 
-def recall(ma, nll, recited=0):
-    return first_sweep.Recall(60, recited, ma, 0.02, nll)
+def recall(ma, nll, recited=0, spread=1.0):
+    return first_sweep.Recall(60, recited, ma, 0.02, nll + np.linspace(-spread, spread, 60))
 
 
 def test_an_erased_model_is_compared_with_the_original_from_both_sides():
@@ -206,6 +207,9 @@ def test_an_erased_model_is_compared_with_the_original_from_both_sides():
     )
     kept = first_sweep.compare_recalls({"original": recall(0.3, 1.3), "holdout": recall(0.3, 1.1)}, original)
     assert kept.endswith(" 1.1 → 1.1. It no longer recites them.")
+    for spread, says_lost in ((1.0, True), (2.0, False)):  # Less than 10 %, but for noise.
+        after = {"original": recall(0.3, 1.3), "holdout": recall(0.3, 1.3, spread=spread)}
+        assert first_sweep.compare_recalls(after, original).endswith("never saw.") is says_lost
     few = {"original": recall(0.34, 1.3, recited=2), "holdout": recall(0.3, 1.1)}
     assert first_sweep.compare_recalls(few, few).endswith("It still recites them more than unseen ones (MA 0.30).")
     never = {"original": recall(0.34, 1.3), "holdout": recall(0.3, 1.1)}
