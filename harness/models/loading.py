@@ -148,10 +148,8 @@ def check_encoder(checkpoint: Checkpoint) -> None:
         return
     local = ensure_local(checkpoint)
     modules = Path(local.location) / "modules.json"
-    if not modules.is_file() and not hasattr(_whole_model("AutoModel", local, device_map="meta"), "pooler"):
-        raise ModelError(
-            f"'{checkpoint.id}' is no encoder of sentences, as minilm is: it has neither modules nor a pooler."
-        )
+    if not modules.is_file():
+        _whole_model("AutoModel", local, device_map="meta")
     for module in json.loads(modules.read_text(encoding="utf-8")) if modules.is_file() else ():
         part = replace(local, location=str(Path(local.location) / module["path"]))
         # An encoder with a decoder is left out: half of it is loaded, by another class than it names.
