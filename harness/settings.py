@@ -314,7 +314,7 @@ class HeldSource(TextSource):
     """Retain data, or validation texts."""
 
     sequences: PositiveCount | None = None
-    """Number of texts; null: of retain texts as many as texts to forget, of validation texts all."""
+    """Number of texts; null: as many retain texts as texts to forget, all validation texts."""
     sequence_tokens: PositiveCount | None = None
     """Tokens of each text, at most the forget set's longest; null: as many."""
 

@@ -11,7 +11,7 @@ from harness.errors import DataError, LetheError, ModelError
 DESCRIPTION = ("*.json", "*.txt", "*.model", "*.jinja")
 """A model's configuration and tokenizer."""
 WEIGHTS = ("model*.safetensors", "[0-9]_*/model*.safetensors")
-"""The second are those of a sentence encoder's further layers."""
+"""Of a model, and of a sentence encoder's further layers."""
 DATA_FILES = ("*.parquet", "*.jsonl", "*.json", "*.jsonl.gz", "*.json.gz")
 CARD = "README.md"
 """Lists the files of a data set's configurations."""
@@ -71,7 +71,7 @@ def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[st
 
 
 def is_listed(repository: Repository) -> bool:
-    """Return whether the cache knows what belongs to the repository; other programs may have fetched only a part."""
+    """Return whether the cache lists the repository's files; other programs may have fetched a part."""
     from huggingface_hub import errors, get_cached_repo_tree
 
     try:

@@ -110,7 +110,7 @@ def degrees_of_freedom(runs: int, methods: int, *, is_loud: bool = False) -> int
     """Return the degrees of freedom of Student's t for a method with so many paired runs, among so many methods.
 
     They double where the error is the methods' median. A loud method (its own deviation is the median or above) is the
-    only evidence for its error: doubled, pages with three loud methods were false in 10 % of simulations.
+    only evidence for its error.
     """
     return (1 if is_loud or methods < MIN_POOLED else 2) * (runs - 1)
 
