@@ -136,7 +136,7 @@ def decoded(
 def continuation_texts(
     tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]
 ) -> list[str]:
-    """Return rows as text that continues their prompts, with a space at its beginning."""
+    """Return rows as text that continues their prompts, a space at its beginning included."""
     wholes = [[*prompt, *row] for prompt, row in zip(prompts, rows, strict=True)]
     parts = zip(*(decoded(tokenizer, each) for each in (wholes, prompts, rows)), strict=True)
     # A prompt that ends within a character is no beginning of the whole.
