@@ -40,7 +40,7 @@ class PluginRegistry(Generic[P]):
     group: str
     """Entry-point group of external plugins."""
     contract: type[P]
-    _clashes: dict[str, str] = field(default_factory=dict)
+    _clashes: dict[str, str] = field(default_factory=dict, compare=False)
 
     def names(self) -> tuple[str, ...]:
         """Return every plugin's name, sorted, importing none."""
