@@ -70,8 +70,8 @@ def verb(state: str = "", input_errors: tuple[type[Exception], ...] = INPUT_ERRO
                 code = function(**arguments) or 0
             except (errors.LetheError, OSError) as error:  # The system's own sentence names the file.
                 code = 2 if isinstance(error, input_errors) else 1
-                left = [state] * isinstance(error, errors.StorageError)
-                tell(error, *getattr(error, "__notes__", ()), *left, is_error=True)
+                hints = [state] if isinstance(error, errors.StorageError) else []
+                tell(error, *getattr(error, "__notes__", ()), *hints, is_error=True)
             except KeyboardInterrupt as error:
                 tell(f"\nInterrupted. {state}", *getattr(error, "__notes__", ()), is_error=True)
                 code = 128 + signal.SIGINT

@@ -395,7 +395,7 @@ def plan_text(world, tmp_path):
 
 @pytest.fixture
 def refused():
-    """Return a runner of a planner that refuses its changes for one fault, at this path: what is said of it."""
+    """Return a runner of a planner that refuses its changes for one fault, at this path: its message."""
 
     def run(planned, path, *changes, **more):
         with pytest.raises(ConfigError) as caught:
@@ -431,7 +431,7 @@ def check(world, sound, plan_text):
 
 @pytest.fixture
 def fault_at(check):
-    """Return a checker of a file with one fault, which is at this path: what is said of it."""
+    """Return a checker of a file with one fault, which is at this path: its message."""
 
     def run(path, *changes, **replaced):
         found = check(*changes, **replaced)

@@ -57,12 +57,12 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
     return folder if not patterns or _has_files(folder, patterns) else None
 
 
-def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[str] = (), *, anew: bool = False) -> Path:
+def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[str] = (), *, fill: bool = False) -> Path:
     """Return the folder of the files that match `patterns` (required) or `optional`, from the cache or the hub.
 
-    `anew` asks the hub for what the cache lacks.
+    `fill` asks the hub for what the cache lacks.
     """
-    if not anew and (folder := cached(repository, patterns)):
+    if not fill and (folder := cached(repository, patterns)):
         return folder
     folder = _downloaded(repository._replace(revision=commit(repository)), (*patterns, *optional))
     if not _has_files(folder, patterns):

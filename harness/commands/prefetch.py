@@ -33,11 +33,11 @@ class HubContent(NamedTuple):
         if self.repository.kind == "dataset":
             hub.fetch_data_set(self.repository, self.configuration)
             return
-        anew = not hub.is_listed(self.repository)
-        hub.fetch(self.repository, hub.DESCRIPTION, anew=anew)
+        fill = not hub.is_listed(self.repository)
+        hub.fetch(self.repository, hub.DESCRIPTION, fill=fill)
         if self.weights:
             resolve_model(self.repository.id, revision=self.repository.revision)
-            hub.fetch(self.repository, hub.WEIGHTS, anew=anew)
+            hub.fetch(self.repository, hub.WEIGHTS, fill=fill)
 
     def provide(self, *, check: bool) -> bool:
         """Download it if missing, unless `check`; print a line, and return whether it is here."""

@@ -53,13 +53,13 @@ def adds_space(tokenizer: Tokenizer) -> bool:
 
 def continuation_ids(tokenizer: Tokenizer, texts: Sequence[str], *, names: bool = False) -> list[list[int]]:
     """Return the token ids of texts that continue others, without a space that the tokenizer adds."""
-    begin = "\n" if adds_space(tokenizer) else ""
-    [before] = token_lists(tokenizer, [begin], starts=False)
-    alone, after = (
-        token_lists(tokenizer, [start + text for text in texts], starts=False, names=names) for start in ("", begin)
-    )
+    own_rows = token_lists(tokenizer, texts, starts=False, names=names)
+    if not adds_space(tokenizer):
+        return own_rows
+    [begin] = token_lists(tokenizer, ["\n"], starts=False)
+    rows = token_lists(tokenizer, [f"\n{text}" for text in texts], starts=False, names=names)
     # A text that begins with line breaks may become one token with the line break before it.
-    return [row[len(before) :] if row[: len(before)] == before else own for row, own in zip(after, alone, strict=True)]
+    return [row[len(begin) :] if row[: len(begin)] == begin else own for row, own in zip(rows, own_rows, strict=True)]
 
 
 def unpadded(sequences: Sequences) -> list[list[int]]:

@@ -43,8 +43,10 @@ class Artifacts:
     def find(self, kind: str, key: str) -> Path | None:
         """Return the artifact's folder, None if it does not exist; a damaged one is removed."""
         folder = self.root / kind / key
-        if not folder.exists() or not damage(folder):
-            return folder if folder.exists() else None
+        if not folder.exists():
+            return None
+        if not damage(folder):
+            return folder
         with files.locked(_lock_file(folder)):
             return self._intact(folder)
 

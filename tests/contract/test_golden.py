@@ -36,7 +36,7 @@ them by 3.8e-3 and more, a β2 of 0.99 by 7e-4."""
 
 
 def erase_small(name, settings, folder, **changes):
-    """Return what a method makes of the smallest miniature at one strength, and the forget set."""
+    """Return the smallest miniature as a method erases it at one strength, and the forget set."""
     method = METHODS.configure(name, settings)
     spec, artifacts = replace(small_spec(method.reference), **changes), Artifacts(folder)
     if method.reference == "memorized_model":

@@ -59,7 +59,7 @@ def weights(model):
 
 @torch.inference_mode()
 def said_after(model, tokens, count):
-    """Return what a model says greedily after these tokens, by a pass over the whole for each."""
+    """Return a model's greedy continuation of these tokens, by a pass over the whole for each."""
     row = list(tokens)
     for _ in range(count):
         row.append(int(model(input_ids=torch.tensor([row]), use_cache=False).logits[0, -1].argmax()))

@@ -35,7 +35,7 @@ def jsonl(tmp_path):
 
 @pytest.fixture
 def refusal(tokenizer):
-    """Return a reader of texts that are refused: what is said, which has no text."""
+    """Return a reader of texts that are refused: the message, which has no text."""
 
     def read(source, load=load_forget):
         with pytest.raises(DataError) as caught:

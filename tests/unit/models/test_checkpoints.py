@@ -180,7 +180,7 @@ def test_prefetch_tells_what_is_here_and_what_is_missing(hub_cache, model_folder
     told = ["here models.0 owner/model", "missing judges.similarity owner/encoder", "missing data.retain owner/news"]
     assert [" ".join(line.split()[:3]) for line in lines[:3]] == told
     assert lines[3] == "2 of 3 are missing. Without --check they are fetched."
-    assert not hub.is_listed(hub.Repository("owner/model", "model")), "so that prefetch asks the hub for what lacks"
+    assert not hub.is_listed(hub.Repository("owner/model", "model")), "so prefetch asks the hub for the rest"
 
 
 # What several workers hand in: an erased model as what changed, where that makes it bit for bit.
