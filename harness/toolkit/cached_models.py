@@ -5,14 +5,14 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from harness.errors import TrialError
 
-Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Combine = Callable[[Tensor, Tensor], Tensor]
 """(first logits, second logits) to logits."""
 
 
@@ -31,8 +31,8 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         self.generation_config = copy.deepcopy(first.generation_config)
         self.eval()
 
-    def get_input_embeddings(self) -> torch.nn.Module:
-        embeddings: torch.nn.Module = self.first.get_input_embeddings()
+    def get_input_embeddings(self) -> nn.Module:
+        embeddings: nn.Module = self.first.get_input_embeddings()
         return embeddings
 
     def tie_weights(self, *args: Any, **kwargs: Any) -> None:
@@ -40,10 +40,10 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
 
     def forward(
         self,
-        input_ids: torch.Tensor,
+        input_ids: Tensor,
         past_key_values: Cache | None = None,
         use_cache: bool = False,
-        position_ids: torch.Tensor | None = None,  # Named, so that `generate` makes them of a padded batch's mask.
+        position_ids: Tensor | None = None,  # Named, so that `generate` makes them of a padded batch's mask.
         **inputs: Any,
     ) -> CausalLMOutputWithPast:
         """Return the combined logits; a cache has the first model's layers, then the second's."""
@@ -87,7 +87,7 @@ def takes_cache(model: PreTrainedModel) -> bool:
 class JoiningLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values of one layer: R rows of at most T tokens."""
 
-    def __init__(self, keys_BHTD: torch.Tensor, values_BHTD: torch.Tensor, rows: int, tokens: int, start: int) -> None:
+    def __init__(self, keys_BHTD: Tensor, values_BHTD: Tensor, rows: int, tokens: int, start: int) -> None:
         super().__init__()
         self._source_keys, self._source_values = keys_BHTD, values_BHTD
         _, heads, _, width = keys_BHTD.shape
@@ -97,16 +97,14 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
         self.live = 0
         self.length = start
 
-    def join(self, sources: torch.Tensor) -> None:
+    def join(self, sources: Tensor) -> None:
         """Add rows that continue source rows from their first `length` tokens."""
         rows = slice(self.live, self.live + len(sources))
         self.keys[rows, :, : self.length] = self._source_keys[sources, :, : self.length]
         self.values[rows, :, : self.length] = self._source_values[sources, :, : self.length]
         self.live += len(sources)
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         start, self.length = self.length, self.length + key_states.shape[-2]
         keys, values = self.keys[: self.live, :, : self.length], self.values[: self.live, :, : self.length]
         keys[:, :, start:], values[:, :, start:] = key_states, value_states

@@ -23,7 +23,7 @@ from harness.toolkit.stepping import LogitPrecision, Prefilled
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 """Keys and values of rows generated at once."""
 MAX_CACHED_WEIGHTS = 64 << 20
-"""Bytes of weights from which a CPU reads them from memory at each step: more rows then share that."""
+"""Bytes of weights beyond which a CPU reads them at each step: more rows then share that."""
 MIN_ROWS = 16
 """Each step reads all weights, and fewer rows round differently."""
 SEQUENCES_AT_ONCE = 64
@@ -203,7 +203,7 @@ ROWS_AT_ONCE = {"cpu": 128, "cuda": 256}
 """More rows are no faster on a CPU."""
 SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
 """Keys and values of rows sampled at once."""
-FIRST_GUESS = 128
+NUCLEUS_GUESSES = 1024, 8192
 """Most likely tokens in which the nucleus is first sought."""
 
 
@@ -333,11 +333,11 @@ def _likeliest(logits_BV: Tensor, top_p: float, top_k: int | None) -> tuple[Tens
         values = _largest(logits_BV, min(top_k, width))
         return values, values.softmax(dim=-1)
     total = logits_BV.logsumexp(dim=-1, keepdim=True)
-    values = _largest(logits_BV, min(FIRST_GUESS, width))
-    p = (values - total).exp()
-    if width > FIRST_GUESS and bool((p.sum(dim=-1) < top_p).any()):
-        values = _largest(logits_BV, width)
+    for count in (*NUCLEUS_GUESSES, width):
+        values = _largest(logits_BV, min(count, width))
         p = (values - total).exp()
+        if count >= width or bool((p.sum(dim=-1) >= top_p).all()):
+            break
     return values, p
 
 

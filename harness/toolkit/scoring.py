@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 from torch.nn import functional
 
 from harness.base import files, hub
@@ -66,12 +67,13 @@ class CausalJudge:
             tokens_BT, lengths_B = self._padded([cut[row][0] + cut[row][1] for row in rows], 0)
             size = device.read_at_once(tokens_BT.shape[1], tokens_BT.device)
             parts = zip(tokens_BT.split(size), lengths_B.split(size), strict=True)
-            scored = [score_batch(self._model, tokens, lengths, start=start_length) for tokens, lengths in parts]
+            first = max(min(len(cut[row][0]) for row in rows), 1)
+            scored = [score_batch(self._model, *part, start=start_length, first=first) for part in parts]
             nll_BS, mean_BD, last_BD = map(torch.cat, zip(*scored, strict=True))
             mean_ND[rows], last_ND[rows] = mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
             for row, values in zip(rows, nll_BS.cpu(), strict=True):
                 prompt, text = cut[row]
-                nll[row] = values[max(len(prompt), 1) - 1 : len(prompt) + len(text) - 1].tolist()
+                nll[row] = values[max(len(prompt), 1) - first : len(prompt) + len(text) - first].tolist()
         return Scores(nll, mean_ND, last_ND)
 
     def padded_mean_nll(self, texts: Sequence[str], tokens: int) -> float:
@@ -91,7 +93,7 @@ class CausalJudge:
         parts = zip(*(whole.split(at_once) for whole in (padded_BT, lengths_B, mask_BT)), strict=True)
         return float(torch.cat([score_batch(self._model, *part)[0] for part in parts]).mean())
 
-    def _padded(self, rows: Sequence[list[int]], padding: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _padded(self, rows: Sequence[list[int]], padding: int) -> tuple[Tensor, Tensor]:
         lengths = [len(row) for row in rows]
         padded = [row + [padding] * (max(lengths) - len(row)) for row in rows]
         return torch.tensor(padded, device=self._model.device), torch.tensor(lengths, device=self._model.device)
@@ -99,47 +101,41 @@ class CausalJudge:
 
 @torch.inference_mode()
 def score_batch(
-    model: Model, tokens_BT: torch.Tensor, lengths_B: torch.Tensor, mask_BT: torch.Tensor | None = None, start: int = 0
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    model: Model, tokens_BT: Tensor, lengths_B: Tensor, mask_BT: Tensor | None = None, start: int = 0, first: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
     """Score right-padded rows in one forward pass, with `mask_BT` if predictions after the text matter.
 
     Returns:
-        NLL after the first token, B x T - 1; the last layer's mean state from `start` within each length, and its state
-            at the end, both B x D.
+        NLL from token `first` on, B x T - first; the last layer's mean state from `start` within each length, and its
+            state at the end, both B x D.
     """
-    hidden_BTD, logits = _states_and_logits(model, tokens_BT, mask_BT)
+    states: list[Tensor] = []
+
+    def take_predicting_positions(head: torch.nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
+        states.append(inputs[0].float())
+        return (inputs[0][:, first - 1 : -1],)
+
+    hook = model.get_output_embeddings().register_forward_pre_hook(take_predicting_positions)
+    try:
+        logits = model(tokens_BT, attention_mask=mask_BT, use_cache=False).logits.float()
+    finally:
+        hook.remove()
+    [hidden_BTD] = states
     position_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
     inside_BT = (position_T >= start) & (position_T < lengths_B[:, None])
     mean_BD = (hidden_BTD * inside_BT[..., None]).sum(dim=1) / (lengths_B[:, None] - start)
     last_BD = hidden_BTD[torch.arange(len(tokens_BT), device=tokens_BT.device), lengths_B - 1]
-    return _token_nll(logits, tokens_BT[:, 1:]), mean_BD, last_BD
+    return _token_nll(logits, tokens_BT[:, first:]), mean_BD, last_BD
 
 
-def _token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
+def _token_nll(logits_BSV: Tensor, targets_BS: Tensor) -> Tensor:
     # Losses have the vocabulary in between, six times slower: flat, erased weights would have other last bits.
     nll_N = functional.cross_entropy(logits_BSV.flatten(0, 1), targets_BS.flatten(), reduction="none")
     return nll_N.view_as(targets_BS)
 
 
-def _states_and_logits(
-    model: Model, tokens_BT: torch.Tensor, mask_BT: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    states: list[torch.Tensor] = []
-
-    def all_but_the_last(head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
-        states.append(inputs[0])
-        return (inputs[0][:, :-1],)
-
-    hook = model.get_output_embeddings().register_forward_pre_hook(all_but_the_last)
-    try:
-        logits = model(tokens_BT, attention_mask=mask_BT, use_cache=False).logits.float()
-    finally:
-        hook.remove()
-    return states[0].float(), logits
-
-
 @torch.inference_mode()
-def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
+def score_tokens(model: Model, sequences: Sequences) -> tuple[Tensor, Tensor]:
     """Return each token's greedy choice and NLL in nats (fp64), N x T on the CPU.
 
     First tokens and padding have -1 and NaN.
@@ -166,7 +162,7 @@ def own_perplexity(model: Model, sequences: Sequences) -> float:
     return exponential(float(values.mean())) if len(values) else float("nan")
 
 
-def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, start: int, stop: int) -> float:
+def memorization_accuracy(tokens_T: Tensor, predicted_T: Tensor, start: int, stop: int) -> float:
     """Return MA: the share of right greedy choices from `start` to before `stop`; NaN without any.
 
     Source: Tirumala et al., arXiv:2205.10770; EMSO paper, section 4.1.3, MA.
@@ -181,7 +177,7 @@ def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, sta
     return float((tokens_T[start:stop] == predicted_T[start:stop]).float().mean())
 
 
-def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, left_out: int) -> np.ndarray:
+def accuracies(sequences: Sequences, predicted_NT: Tensor, *, first: int, left_out: int) -> np.ndarray:
     """Return each sequence's MA from position `first` on, without the last `left_out` positions.
 
     Example:
@@ -195,7 +191,7 @@ def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, 
     return values
 
 
-def recited_lengths(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
+def recited_lengths(sequences: Sequences, predicted_NT: Tensor) -> np.ndarray:
     """Return each sequence's number of right greedy choices after its prefix, before the first wrong one.
 
     A greedy continuation equals the text for as many tokens.

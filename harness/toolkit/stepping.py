@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -112,6 +113,8 @@ def bytes_per_token(source: Prefilled) -> int:
 
 
 _LOG = logging.getLogger(__name__)
+_EXACT_LENGTHS: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
+"""Most tokens at which its cache was exact."""
 TRIED_ROWS = 2
 """A mask or a position may suit a single row by chance."""
 Stepper: TypeAlias = "ReadingStepper | CacheStepper | PairStepper"
@@ -211,11 +214,13 @@ def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
     Raises:
         TrialError: The model cannot read such rows, its logits are NaN, or they depend on later tokens.
     """
-    plain, precision = causal_logits(model, tokens_NT)
-    fault = _fault(model, tokens_NT[:TRIED_ROWS], plain, precision)
-    if fault:
-        _LOG.warning("%s is decoded slowly, by plain forward passes: %s.", type(model).__name__, fault)
-    return not fault
+    plain, precision = causal_logits(model, tokens_NT)  # Weights may have become NaN since the cache was exact.
+    if tokens_NT.shape[1] > _EXACT_LENGTHS.get(model, 0):
+        if fault := _fault(model, tokens_NT[:TRIED_ROWS], plain, precision):
+            _LOG.warning("%s is decoded slowly, by plain forward passes: %s.", type(model).__name__, fault)
+            return False
+        _EXACT_LENGTHS[model] = tokens_NT.shape[1]
+    return True
 
 
 def plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:

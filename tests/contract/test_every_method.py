@@ -35,7 +35,7 @@ def reciter(request, tmp_path_factory):
     model = AutoModelForCausalLM.from_config(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     tokens = forget_set(spec).tokens_NT
-    for step in range(90):
+    for step in range(150):
         rows = tokens[step % 3 :: 3]
         model(input_ids=rows, labels=rows).loss.backward()
         optimizer.step()

@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from harness.errors import TrialError
 from harness.toolkit.cached_models import PairModel
 from harness.toolkit.decoding import choose, greedy_choices, greedy_continuations, sample, uniforms
-from harness.toolkit.stepping import NEAR_TIE
+from harness.toolkit.stepping import NEAR_TIE, is_cache_exact
 from tests.unit.families import OLD_SIZES, SIZES, VOCABULARY, make_tiny
 from tests.unit.tasks import said_after
 
@@ -219,3 +219,14 @@ def test_of_equal_logits_the_first_is_chosen(make_sequences):
     ours = greedy_continuations(model, make_sequences([[5, 6, 7, 8]]), [[1, 2]])
     assert ours.of(0, 1) == [0, 0, 0]
     assert ours.near_ties > 0
+
+
+def test_a_cache_that_was_exact_is_tried_again_at_more_tokens_and_weights_always():
+    torch.manual_seed(0)
+    model = Forgetful(LlamaConfig(vocab_size=VOCABULARY, initializer_range=0.3, attn_implementation="eager", **GROUPED))
+    tokens = torch.randint(1, VOCABULARY, (2, 12), generator=torch.Generator().manual_seed(2))
+    assert [is_cache_exact(model.eval(), tokens[:, :length]) for length in (6, 12, 5)] == [True, False, True]
+    with torch.no_grad():
+        model.get_output_embeddings().weight.fill_(torch.nan)
+    with pytest.raises(TrialError, match="hold NaN"):
+        is_cache_exact(model, tokens[:, :5])
