@@ -159,11 +159,12 @@ def _file_rows(place: Path, source: Source) -> Iterator[TextRow]:
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
+    csv.field_size_limit(2**31 - 1)
     with file.open(encoding="utf-8-sig", newline="") as stream:
-        rows, line = csv.DictReader(stream, restkey=""), 2
+        rows = csv.DictReader(stream, restkey="")
         for row in rows:
-            yield f"line {line}", row
-            line = rows.line_num + 1
+            breaks = sum(str(cell).count("\n") for cell in row.values())
+            yield f"line {rows.line_num - breaks}", row
 
 
 def _plain_rows(place: Path) -> Iterator[tuple[str, Any]]:
@@ -171,7 +172,7 @@ def _plain_rows(place: Path) -> Iterator[tuple[str, Any]]:
         for file in sorted(place.glob("*.txt")):
             yield file.name, {"text": file.read_text(encoding="utf-8-sig")}
         return
-    lines = enumerate(place.read_text(encoding="utf-8-sig").splitlines(), 1)
+    lines = enumerate(place.read_text(encoding="utf-8-sig").split("\n"), 1)
     for is_text, paragraph in groupby(lines, key=lambda line: bool(line[1].strip())):
         if is_text:
             numbered = list(paragraph)
@@ -204,8 +205,8 @@ def text_row(where: str, values: Any, source: Source) -> TextRow | None:
     text = values[field]
     if isinstance(text, list) and text and all(type(id) is int for id in text):
         return TextRow(where, ids=tuple(text))
-    if not isinstance(text, str):
-        return TextRow(where, problem=f"has a '{field}' that is not text")
+    if not isinstance(text, str) or text.encode(errors="ignore").decode() != text:
+        return TextRow(where, problem=f"has a '{field}' that is not text in Unicode")
     return TextRow(where, text)
 
 

@@ -57,10 +57,13 @@ def write_recited(given: Given, file: Path) -> str:
     loading.check_tokenizer(model)
     length = min(given.sequence_tokens or PASSAGE_TOKENS, loading.positions(model))
     prefix = given.prefix_tokens or max(1, min(length // 2, length - MIN_TOKENS))
-    passages = list(_passages(given, model, length, prefix))
+    rows = list(sources.texts(Source(**named_source(given.texts, given.field)), "retain"))
+    unread = [f"{row.where} {row.problem}" for row in rows if row.problem]
+    not_read = f" {amount(len(unread), 'text')} could not be read ({unread[0]})." if unread else ""
+    passages = list(_passages(rows, model, length, prefix))
     if not passages:
         least = f"{prefix + MIN_TOKENS} tokens (a prefix of {prefix}, and {MIN_TOKENS} that follow)"
-        raise DataError(f"{given.texts} has no text of at least {least}: set --prefix-tokens lower.")
+        raise DataError(f"{given.texts} has no text of at least {least}: set --prefix-tokens lower.{not_read}")
     measured = _measured(model, passages, prefix)
     recited = _distinct([each for each in measured if each.recited >= min(TOKENS, len(each.ids) - prefix)])
     if not recited:
@@ -68,17 +71,17 @@ def write_recited(given: Given, file: Path) -> str:
         most = f"the longest recited part has {amount(longest.recited, 'token')} ({longest.where})"
         raise TrialError(f"{given.model} recites none of {amount(len(passages), 'passage')} of {given.texts}: {most}.")
     touched = {(number, at + step) for number, at in (each.place for each in recited) for step in (-1, 0, 1)}
-    others = _distinct([*recited, *(each for each in measured if each.place not in touched)])[len(recited) :]
+    unknown = [each for each in measured if each.place not in touched and each.recited < MIN_TOKENS]
+    others = _distinct([*recited, *unknown])[len(recited) :]
     for path, group in ((file, recited), (rest, others)):
         lines = [{"text": each.text, "from": each.where, "recited_tokens": each.recited} for each in group]
         write_whole(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), "passages")
     clause = f"{file} has {amount(len(recited), 'passage')} of {given.texts} that {given.model} recites"
-    return f"{clause}; {rest} has {len(others)} others: candidates for unseen texts, if it never read them."
+    return f"{clause}; {rest} has {len(others)} others: candidates for unseen texts, if it never read them.{not_read}"
 
 
-def _passages(given: Given, model: Checkpoint, length: int, prefix: int) -> Iterator[Passage]:
+def _passages(rows: Sequence[sources.TextRow], model: Checkpoint, length: int, prefix: int) -> Iterator[Passage]:
     tokenizer, half = loading.load_tokenizer(model), length // 2
-    rows = sources.texts(Source(**named_source(given.texts, given.field)), "retain")
     for number, row in enumerate(row for row in rows if not row.problem):
         (ids,) = [list(row.ids)] if row.ids else tokenizing.token_lists(tokenizer, [row.text], starts=False)
         for at, start in enumerate(range(0, max(1, len(ids) - half), half)):

@@ -53,8 +53,11 @@ def read_lessons(given: Given, retain: str, training: Training, max_epochs: int)
     forget = sequences.load_forget(Source(**texts.forget), tokenizer, vocabulary)
     source = Source(**named_source(retain, given.field), sequence_tokens=forget.tokens_NT.shape[1], prefix_tokens=1)
     retain_texts = sequences.load_retain(source, tokenizer, vocabulary)
-    if shared := sequences.find_shared_texts(retain_texts, forget):
-        overlap = f"{len(shared)} of its texts are in {given.texts} too (the first is its text {shared[0] + 1})"
+    same, near = sequences.find_shared_texts(retain_texts, forget), sequences.nearly_in_both(retain_texts, forget)
+    if shared := sorted({*same, *near}):
+        overlap = (
+            f"{len(shared)} of its texts are in {given.texts} too, or nearly (the first is its text {shared[0] + 1})"
+        )
         raise DataError(f"{retain}: {overlap}: the twin would learn texts that it must never see. Remove them.")
     return Lessons(texts, forget, retain_texts, replace(training, early_stop=None), max_epochs)
 
@@ -116,6 +119,9 @@ def _train(lessons: Lessons, model: Model, kind: str, seed: int, epochs: int) ->
         tell(f"seed {seed}, {kind}: MA {ma:.3f} on the forget set after {epoch.number} of {epochs} epochs")
         if kind == "memorised" and ma >= MIN_MA:
             break
+    if kind == "memorised" and not epoch.number:
+        has = f"{lessons.texts.given.model} recites {lessons.texts.given.texts} already"
+        raise TrialError(f"{has}, so its twin would know them too. Name a model that has never read them.")
     if kind == "memorised" and ma < MIN_MA:
         remedy = f"Allow more (--epochs), or another rate than --learning-rate {lessons.training.learning_rate:g}"
         missed = f"MA is {ma:.3f} after {epochs} epochs, and {MIN_MA} are needed"

@@ -12,7 +12,7 @@ from harness.errors import DataError, Fault, Faults, ModelError, unknown
 from harness.models import loading, resolving
 from harness.planning import grid, published, resolve, sweep_file, tuning
 from harness.planning.evaluators import configured_evaluators, evaluator_faults, unmeasurable_faults
-from harness.planning.texts import Texts, length_faults, length_limit_faults, resolve_texts
+from harness.planning.texts import Texts, judge_length_faults, length_faults, length_limit_faults, resolve_texts
 from harness.planning.trials import build_trials, list_levels, repeated_trials, walked_templates
 from harness.settings import Plan, Study, Sweep, Trial, replace
 
@@ -73,6 +73,7 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = ()) -> Pla
     faults += tuning.level_faults(sweep.until, models, texts)
     faults += unmeasurable_faults(evaluators, models, texts)
     faults += retrained_faults(models, texts)
+    faults += judge_length_faults(judges, texts)
     models = group_replicates(models)
     if len(models) == len(sweep.models):
         faults += replicate_faults(sweep, models, texts)

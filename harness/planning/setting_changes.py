@@ -1,7 +1,7 @@
 """Differences between trials' settings, and the rows of a sweep that new ones would replace."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.base.messages import amount
 from harness.base.settings import flatten_texts
@@ -9,10 +9,10 @@ from harness.errors import PluginError
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.journal import Journal
 from harness.records.results import Results, read_results
-from harness.settings import Plan, Trial
+from harness.settings import Plan, Study, Trial
 
 # Fields of a trial that are names, or compared as points.
-_NOT_COMPARED = {"trial_id", "sweep", "label", "strengths", "levels", "unseen"}
+_NOT_COMPARED = {"trial_id", "sweep", "label", "strengths", "levels"}
 # Names of a location, which makes no difference where the digest is the same.
 _PLACES = ("path", "location", "tokenizer", "id")
 _OF_EVALUATOR = {"settings", "texts", "retrained", "precision", "judge_precision", "version"}
@@ -45,13 +45,14 @@ def find_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]
 
 
 # Settings that change an erased model.
-_IDENTITY = ("walk_to", "settings.", "training.", "model.", "engine.", "forget.", "retain.", "validation.")
+_TEXTS = ("forget.", "retain.", "validation.", "unseen.", "measured.")
+_IDENTITY = ("walk_to", "settings.", "training.", "model.", "engine.", "retrained.", *_TEXTS)
 
 
 def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
     """Return the measured variants that a new plan would replace, by `training.learning_rate: 1e-05 there, 3e-05 here`.
 
-    Tuned rows are left out, and rows without one of the same name in the plan.
+    Rows without one of the same name in the plan are left out.
     """
     if not journal.plan_file.is_file():
         return {}
@@ -64,10 +65,27 @@ def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
             continue
         counted = (*_IDENTITY, "memorization.") if specs[0].reference != "none" else _IDENTITY
         changes = [change for change in setting_changes(specs[0], new[0]) if change[0].startswith(counted)]
-        text = "; ".join(f"{path}: {old} there, {new_value} here" for path, old, new_value in changes)
-        if changes and row[1] not in replaced.setdefault(text, []):
-            replaced[text].append(row[1])
+        _add(replaced, row[1], changes)
+    for spec in (study.spec for study in results.studies if study.candidates):
+        place = spec.trial.model.id, spec.trial.variant
+        searches = [each for each in planned.studies if (each.trial.model.id, each.trial.variant) == place]
+        searches = [each for each in searches if {*each.seeds} & {*spec.seeds}]
+        if searches and spec.study_id not in {each.study_id for each in searches}:
+            changes = setting_changes(spec.trial, searches[0].trial)
+            changes = [change for change in changes if change[0].startswith(_IDENTITY)]
+            _add(replaced, place[1], find_differences(_flat_search(spec), _flat_search(searches[0])) + changes)
     return replaced
+
+
+def _add(replaced: dict[str, list[str]], variant: str, changes: Sequence[Change]) -> None:
+    parts = [(path, 8 if path.endswith(".digest") else None, old, new) for path, old, new in changes]
+    text = "; ".join(f"{path}: {old[:most]} there, {new[:most]} here" for path, most, old, new in parts)
+    if changes and variant not in replaced.setdefault(text, []):
+        replaced[text].append(variant)
+
+
+def _flat_search(study: Study) -> dict[str, str]:
+    return flatten_texts(study.model_dump(mode="json", exclude={"study_id", "trial", "seeds", "trials"}))
 
 
 def replaced_sentence(planned: Plan, journal: Journal) -> str:

@@ -9,6 +9,7 @@ from harness.contracts import Checkpoint, Sequences
 from harness.data import rows, sequences, sources
 from harness.errors import DataError, Fault, Faults, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
+from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.resolve import ResolvedModel
 from harness.settings import VALIDATION_ROW, Data, Source, Sweep, TextSource, replace
 
@@ -147,6 +148,15 @@ def length_limit_faults(texts: Texts, model: Checkpoint) -> Iterator[Fault]:
             yield Fault(f"data.{role}.{setting}", f"{longest} do not fit '{model.id}', which reads {context} at most.")
 
 
+def judge_length_faults(judges: Mapping[str, Checkpoint | None], texts: Mapping[str, Texts]) -> Iterator[Fault]:
+    """Yield the judges that would read only the beginnings of what is generated."""
+    longest = max((each["utility"].longest for each in texts.values() if "utility" in each), default=0)
+    for role in CAUSAL_ROLES:
+        if (judge := judges.get(role)) and longest > positions(judge):
+            reads = f"'{judge.id}' reads {positions(judge)} tokens, and prompt and continuation have {longest}"
+            yield Fault(f"judges.{role}", f"{reads}: name another, or shorten data.utility.reference_tokens.")
+
+
 MAX_ERASED_SHARE = 0.01
 """Allowed share of texts in the forget set: the loss of an erased text may rise by some five nats, so one in a hundred
 changes a perplexity by 5 %, half the margin of equivalence."""
@@ -154,6 +164,7 @@ MAX_SEEN_SHARE = 0.05
 """Allowed share of texts seen in training or a search, which may lower their loss by about one nat."""
 APART: Mapping[tuple[sources.Role, sources.Role], str] = {
     ("holdout", "forget"): "the original may recite them because it knows those",
+    ("holdout", "retain"): "training learns the texts that show the damage to unseen ones",
     ("retain", "forget"): "training would keep texts that it is to erase",
     ("utility", "forget"): "utility would be measured on erased texts",
     ("validation", "forget"): "texts to be erased would end a training early",
@@ -169,13 +180,13 @@ def split_faults(
 ) -> tuple[str, ...]:
     """Return a sentence for every two roles that share a few texts, by their tokens; more are a fault.
 
-    Unless it `erases`, only holdout texts must not be in the forget set. `is_steered` as in `resolve_texts`.
+    Unless it `erases`, only the holdout must be apart from the forget set. `is_steered` as in `resolve_texts`.
     """
     sentences: list[str] = []
     for (role, other), consequence in APART.items():
         is_of_steering = "validation" in (role, other) and other != "forget"
-        is_apart = role == "holdout" or (erases and (is_steered or not is_of_steering))
-        if role not in loaded or not is_apart:
+        is_apart = (erases and (is_steered or not is_of_steering)) or (role, other) == ("holdout", "forget")
+        if not {role, other} <= loaded.keys() or not is_apart:
             continue
         texts, others = loaded[role], loaded[other]
         same = sequences.find_shared_texts(texts, others)

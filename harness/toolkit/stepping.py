@@ -219,7 +219,8 @@ def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
         if fault := _fault(model, tokens_NT[:TRIED_ROWS], plain, precision):
             _LOG.warning("%s is decoded slowly, by plain forward passes: %s.", type(model).__name__, fault)
             return False
-        _EXACT_LENGTHS[model] = tokens_NT.shape[1]
+        if len(tokens_NT) >= TRIED_ROWS:
+            _EXACT_LENGTHS[model] = tokens_NT.shape[1]
     return True
 
 

@@ -199,8 +199,12 @@ def test_a_start_counts_only_rows_that_are_named(tokenizer, tmp_path):
 
 UNUSABLE = [
     ("csv", f'text\n"one\ntwo three"\n"{SECRET}",more\nx\n'.encode(), "line 5 has 1 of at least 4 tokens"),
+    ("csv", b'text,"of\ntwo"\nabcdef\n\nab\n', "line 5 has 2 of at least 4 tokens"),
+    ("csv", b"text\n" + b"word " * 30_000 + b"\nab\n", "has 1 unusable row: line 3 has 2 of at least 4 tokens"),
     ("text", b"abcdef\n\nab\n", "line 3 has 2 of at least 4 tokens"),
+    ("text", b"abc\x0cdef\n\nab\n", "line 3 has 2 of at least 4 tokens"),
     ("text", b"\xff\xfe", "is not a readable text file in UTF-8"),
+    ("jsonl", b'{"text": "a cut emoji: \\ud83d"}', "line 1 has a 'text' that is not text in Unicode"),
     ("jsonl", b'{"text": [1, 2, 3, 256]}', "line 1 has the token id 256, and the model knows 0 to 255"),
 ]
 

@@ -146,6 +146,13 @@ def test_other_texts_of_the_same_file_may_be_kept(planned, tmp_path, role):
     assert planned(f"data.{role}={{source: jsonl, path: FOLDER/alike.jsonl, sequences: 6}}").trials
 
 
+def test_what_is_trained_on_is_not_unseen(planned, refused):
+    retain = f"data.retain={LETTERS}, start: 6, sequences: 4}}"
+    said = refused(planned, "data.holdout", f"data.holdout={LETTERS}, start: 6}}", retain)
+    assert "4 of its 4 texts (number 1, 2, 3, 4) are in data.retain too" in said
+    assert "training learns the texts that show the damage to unseen ones" in said
+
+
 def test_where_nothing_is_erased_other_texts_may_be_any(planned):
     """As an audit's utility texts are, which nothing reads; but no text of the forget set stands in for unseen ones."""
     found = planned(f"data.utility={LETTERS}, prompts: 4, prompt_tokens: 20, reference_tokens: 30}}", "methods={}")

@@ -6,6 +6,7 @@ from harness.cli import main as lethe
 from harness.planning.plan import plan
 from harness.planning.setting_changes import replaced_rows
 from harness.records.journal import Journal, Walked
+from tests.unit.execution.test_search import candidate
 
 FILE = """# Which rate?
 name: rates
@@ -98,3 +99,31 @@ def test_the_sweep_asks_for_another_name_and_changes_nothing(measured, tmp_path,
     for of_run in (["--replace"], ["--set", "name=rates_2"]):
         with pytest.raises(ReachedError):
             lethe([*arguments, "--executor", "inline", *of_run])
+
+
+def test_searches_are_compared_by_all_that_decides_their_candidates(measured):
+    file, journal = measured
+    rate = "training: {learning_rate: {low: 1.0e-5, high: 1.0e-4}}"
+    tuned = ["data.forget.sequences=8", "until={ma: [0.75]}", "methods={gradient_ascent: {epochs: 2}}"]
+    tuned += [f"tune={{budget: {{trials: 2}}, space: {{gradient_ascent: {{{rate}}}}}}}"]
+    journal.write_plan(planned := plan(file, tuned))
+    [study] = planned.studies
+    journal.append(candidate(study, 0, study.defaults, []))
+    for harmless in ("tune.budget.trials=3", "seeds=[0,1]", "evaluators={memorization: {el_prefixes: 2}}"):
+        assert replaced_rows(plan(file, [*tuned, harmless]), journal) == {}
+    further = replaced_rows(plan(file, [*tuned, "until={ma: [0.75, 0.5]}"]), journal)
+    assert further == {"targets.1.metric: — there, ma here; targets.1.at: — there, 0.5 here": ["gradient_ascent"]}
+    [(text, rows)] = replaced_rows(plan(file, [*tuned, "data.forget.start=1"]), journal).items()
+    assert "forget.digest" in text
+    assert rows == ["gradient_ascent"]
+
+
+def test_a_level_of_other_unseen_texts_is_another_row(measured, make_measurement):
+    file, journal = measured
+    unseen = ["until={ma: [unseen]}", "data.holdout={source: miniature, sequences: 4}"]
+    journal.write_plan(planned := plan(file, unseen))
+    for spec in [spec for spec in planned.trials if spec.until]:
+        journal.append(make_measurement(spec, 1))
+    assert replaced_rows(plan(file, unseen), journal) == {}
+    [text] = replaced_rows(plan(file, [*unseen, "data.holdout.start=4"]), journal)
+    assert "unseen.digest" in text
