@@ -73,13 +73,9 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
                     if run >= given.get("waits", len(prices)):
                         continue
                     is_missed = price is None or "miss" in given
-                    near = dict(zip(("ma", "strength"), given.get("miss", (0.9, 5)), strict=True))
+                    near = dict(zip(("ma", "strength"), given.get("miss", (0.9, 5)), strict=True)) | {"perplexity": 1.0}
                     found = {"strength": None if is_missed else 2, "reached": not is_missed, "probes": ()}
-                    found |= {
-                        "nearest": near | {"perplexity": 1.0},
-                        "reason": given.get("reason", ""),
-                        "seconds": 100.0,
-                    }
+                    found |= {"nearest": near, "reason": given.get("reason", ""), "seconds": 100.0}
                     walked = journal.Walked(trial_id=spec.trial_id, level=0.75, **found)
                     records[spec.trial_id] = [walked]
                     if is_missed:
@@ -169,17 +165,13 @@ def test_the_reference_is_the_named_row_or_the_first_sound_one_in_the_files_orde
     assert reference(b={"miss": (0.9, 1)}, c={"price": 2.0, "over": True}, a={"price": 3.0}) == ["a"]
     assert reference(reference="a", b={"price": 4.0}, a={"price": 1.0}) == ["a"]
     assert reference(b={"miss": (0.9, 1)}) == []
+    assert reference(order=("b", "a"), a={"price": 1.0}, b={"price": 4.0}) == ["b"], "though only some are searched"
     missed = analysed(seeds=3, reference="b", b={"miss": (0.9, 1)}, a={"price": 1.0}, c={"price": 2.0})
     assert rows_of(missed)["ratio"].isna().all()
     over = analysed(seeds=3, reference="b", b={"price": 1.0, "over": True}, a={"price": 1.0})
     assert rows_of(over)["ratio"].isna().all()
     assert card_of(over)["How sure"] == "3 runs, but B, to compare with, is broken: no verdict."
     assert card_of(missed)["How sure"] == "3 runs, but B, to compare with, is not at the level: no verdict."
-
-
-def test_the_files_order_holds_where_only_some_rows_are_searched(analysed):
-    rows = rows_of(analysed(order=("b", "a"), a={"price": 1.0}, b={"price": 4.0}))
-    assert rows["is_reference"].to_dict() == {"a": False, "b": True}
 
 
 def test_seeds_of_one_of_several_replicates_are_no_further_runs(analysed):

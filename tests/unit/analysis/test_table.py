@@ -61,10 +61,6 @@ def walked(make_point, measured):
     return make
 
 
-def failed(spec):
-    return Failed(trial_id=spec.trial_id, error="TrialError: NaN", log=("line",))
-
-
 def results_of(plan, records):
     trials = [trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials]
     return Results(plan, tuple(trials))
@@ -133,8 +129,8 @@ def test_any_other_method_is_ranked_where_the_sweep_says(make_plan, trial, walke
 
 
 def test_a_cumulative_trial_that_failed_on_its_way_is_shown_and_not_ranked(make_plan, emso, walked):
-    broken = {emso.trial_id: [*walked(emso, until=2), failed(emso)]}
-    frame = table(make_plan(emso), broken)
+    failed = Failed(trial_id=emso.trial_id, error="TrialError: NaN", log=("line",))
+    frame = table(make_plan(emso), {emso.trial_id: [*walked(emso, until=2), failed]})
     assert (frame["strength"].tolist(), frame["ranked"].any()) == ([1.0, 2.0], False)
 
 

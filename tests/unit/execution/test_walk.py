@@ -132,9 +132,7 @@ def test_the_model_at_the_found_strength_is_at_the_level_and_again_the_same(spec
 
 def test_models_within_an_epoch_are_kept_only_when_the_level_is_near(spec, tmp_path, monkeypatch):
     kept = []
-    monkeypatch.setattr(
-        "harness.execution.erasing.write_erasure", lambda erasure, *others: kept.append(erasure.erased.strength)
-    )
+    monkeypatch.setattr(f"{ERASING}.write_erasure", lambda erasure, *others: kept.append(erasure.erased.strength))
     slow = replace(spec, training=replace(spec.training, learning_rate=spec.training.learning_rate / 9), walk_to=9)
     found = walk(slow, Artifacts(tmp_path))[0]
     assert found.reached

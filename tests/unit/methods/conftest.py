@@ -22,6 +22,12 @@ def texts(make_sequences):
     return lambda seed=0: make_sequences(random_rows(12, 7, 9, 3, 12, seed=seed))
 
 
+@pytest.fixture(scope="session")
+def alike(make_sequences):
+    """Six texts of one length."""
+    return make_sequences(random_rows(*[12] * 6, seed=0, tokens=40))
+
+
 @maker
 def batches(texts, micro_batch=2):
     """Make the micro-batches of one global batch: all texts, cut unevenly."""

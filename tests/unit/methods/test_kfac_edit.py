@@ -10,7 +10,7 @@ from harness.models.adapters import apply_patch, save_patch
 from harness.toolkit import SecondMoments, mlp_matrices, second_moments
 from methods.kfac_edit import KFACEdit, least
 from tests.unit.families import make_tiny
-from tests.unit.tasks import Task, random_rows
+from tests.unit.tasks import Task
 
 MOMENTS = SecondMoments(
     # Eigenvalues 1, 3 and 5; the eigenvector of 1 is (1, -1, 0) / √2, that of 3 is (1, 1, 0) / √2.
@@ -18,11 +18,6 @@ MOMENTS = SecondMoments(
     gradients_OO=torch.diag(torch.tensor([6.0, 3.0, 1.0])).double(),
 )
 WEIGHT = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
-
-
-@pytest.fixture(scope="module")
-def texts(make_sequences):
-    return make_sequences(random_rows(*[12] * 6, seed=0, tokens=40))
 
 
 def edited(model, texts, **settings):
@@ -62,9 +57,9 @@ def test_a_kept_mass_of_1_is_the_original_to_the_last_bit_even_where_curvature_i
     assert not torch.equal(WEIGHT - KFACEdit(erased_mass=1e-9, ranking=ranking).erased_part(WEIGHT, empty), WEIGHT)
 
 
-def test_only_the_layers_and_matrices_asked_for_change_and_a_patch_holds_them(tmp_path, make_model, texts):
+def test_only_the_layers_and_matrices_asked_for_change_and_a_patch_holds_them(tmp_path, make_model, alike):
     original, model = make_model(layers=4), make_model(layers=4)
-    found = edited(model, texts, erased_mass=0.3, layers=2, depth=0.75)
+    found = edited(model, alike, erased_mass=0.3, layers=2, depth=0.75)
     assert found.changed_blocks == ("L1.C_fc", "L2.C_fc")
     before = dict(original.named_parameters())
     changed = [name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])]
@@ -75,15 +70,15 @@ def test_only_the_layers_and_matrices_asked_for_change_and_a_patch_holds_them(tm
     save_patch(model, found.changed_blocks, "digest", file)
     apply_patch(original, "digest", file)
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
-    both = edited(make_model(layers=4), texts, erased_mass=0.3, layers=1, depth=1.0, edited="all")
+    both = edited(make_model(layers=4), alike, erased_mass=0.3, layers=1, depth=1.0, edited="all")
     assert both.changed_blocks == ("L3.C_fc", "L3.C_proj")
 
 
-def test_a_conv1d_is_edited_as_the_same_matrix_of_a_linear_layer(texts):
+def test_a_conv1d_is_edited_as_the_same_matrix_of_a_linear_layer(alike):
     model = make_tiny("gpt2")
     before = {matrix.parameter: model.get_parameter(matrix.parameter).clone() for matrix in mlp_matrices(model)}
-    moments = second_moments(model, texts, mlp_matrices(model), Training(micro_batch=2), labels_seed=0)
-    edited(model, texts, erased_mass=0.3, edited="all", depth=1.0)
+    moments = second_moments(model, alike, mlp_matrices(model), Training(micro_batch=2), labels_seed=0)
+    edited(model, alike, erased_mass=0.3, edited="all", depth=1.0)
     for name, weight_IO in before.items():
         linear = torch.nn.Linear(*weight_IO.shape)
         linear.weight.data.copy_(weight_IO.T)
@@ -93,7 +88,7 @@ def test_a_conv1d_is_edited_as_the_same_matrix_of_a_linear_layer(texts):
 
 
 @pytest.mark.parametrize("ranking", ["pairs", "sides"])
-def test_gate_and_up_in_one_matrix_are_edited_as_if_they_were_two(texts, ranking):
+def test_gate_and_up_in_one_matrix_are_edited_as_if_they_were_two(alike, ranking):
     llama, phi = (make_tiny(name, rms_norm_eps=1e-5) for name in ("llama", "phi3"))
     weights = dict(llama.state_dict())
     for layer in range(2):
@@ -103,13 +98,13 @@ def test_gate_and_up_in_one_matrix_are_edited_as_if_they_were_two(texts, ranking
         parts = [weights.pop(f"{inside}.mlp.{name}_proj.weight") for name in ("gate", "up")]
         weights[f"{inside}.mlp.gate_up_proj.weight"] = torch.cat(parts)
     phi.load_state_dict(weights)
-    before_NTV = logits(llama, texts)
-    assert torch.allclose(before_NTV, logits(phi, texts), atol=1e-4)
+    before_NTV = logits(llama, alike)
+    assert torch.allclose(before_NTV, logits(phi, alike), atol=1e-4)
     settings = {"erased_mass": 0.2, "ranking": ranking, "edited": "all", "depth": 1.0}
-    blocks = [edited(model, texts, **settings).changed_blocks for model in (llama, phi)]
+    blocks = [edited(model, alike, **settings).changed_blocks for model in (llama, phi)]
     assert blocks[0] == blocks[1]
-    after_NTV = logits(llama, texts)
-    assert torch.allclose(after_NTV, logits(phi, texts), atol=1e-3)
+    after_NTV = logits(llama, alike)
+    assert torch.allclose(after_NTV, logits(phi, alike), atol=1e-3)
     assert float((after_NTV - before_NTV).std()) > 0.1 * float(before_NTV.std())
 
 

@@ -43,10 +43,7 @@ def texts():
 def without(model, texts):
     """Return a maker of the pair that writes no n-gram of the texts."""
 
-    def make(n):
-        return PairModel(model, BlockedTokens(trie(texts, n), VOCABULARY), MemFree().lowered)
-
-    return make
+    return lambda n: PairModel(model, BlockedTokens(trie(texts, n), VOCABULARY), MemFree().lowered)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 31])

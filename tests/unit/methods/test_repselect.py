@@ -7,7 +7,7 @@ from harness.contracts import Training
 from harness.toolkit import mlp_matrices
 from methods.repselect import RepSelect, damp
 from tests.unit.families import make_tiny
-from tests.unit.tasks import Task, random_rows
+from tests.unit.tasks import Task
 
 SMALL = {"gpt2": {"n_embd": 16, "n_head": 2}, "llama": {"hidden_size": 16, "num_attention_heads": 2}}
 TRAINING = Training(global_batch=4, micro_batch=2)
@@ -19,12 +19,6 @@ def make(request):
     return lambda: make_tiny(request.param, **SMALL[request.param])
 
 
-@pytest.fixture(scope="module")
-def texts(make_sequences):
-    """Six texts of one length: two global batches."""
-    return make_sequences(random_rows(*[12] * 6, seed=0, tokens=40))
-
-
 def erase(model, texts, strengths=(1,), **settings):
     """Return the MLP matrices after each epoch."""
     names = [matrix.parameter for matrix in mlp_matrices(model)]
@@ -32,15 +26,11 @@ def erase(model, texts, strengths=(1,), **settings):
     return [{name: erased.model.get_parameter(name).detach().clone() for name in names} for erased in steps]
 
 
-def mean_nll(model, tokens):
-    return model(tokens, labels=tokens).loss
-
-
-def test_undamped_and_without_adapters_it_takes_plain_steps_along_the_gradient_of_the_original(make, texts):
+def test_undamped_and_without_adapters_it_takes_plain_steps_along_the_gradient_of_the_original(make, alike):
     model = make()
-    mean_nll(model, texts.tokens_NT).backward()
+    model(alike.tokens_NT, labels=alike.tokens_NT).loss.backward()
     original = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    for epoch, matrices in enumerate(erase(make(), texts, (1, 2, 3), step=0.1, damped=0.0, adapter_step=0.0), start=1):
+    for epoch, matrices in enumerate(erase(make(), alike, (1, 2, 3), step=0.1, damped=0.0, adapter_step=0.0), start=1):
         for name, matrix in matrices.items():
             moved = epoch * 2 * 0.1 * model.get_parameter(name).grad
             assert torch.allclose(matrix, original[name] + moved, atol=1e-5)
@@ -98,12 +88,12 @@ def with_adapters(model, texts, rate, rank):
     return dict(zip(adapters, gradients, strict=True))
 
 
-def test_adapters_are_those_that_autograd_trains_and_they_are_dropped(make, texts):
+def test_adapters_are_those_that_autograd_trains_and_they_are_dropped(make, alike):
     original = dict(make().named_parameters())
-    expected = with_adapters(make(), texts, rate=0.5, rank=4)
+    expected = with_adapters(make(), alike, rate=0.5, rank=4)
     settings = {"step": 0.1, "damped": 0.0, "adapter_rank": 4}
-    [found] = erase(make(), texts, adapter_step=0.5, **settings)
-    [without] = erase(make(), texts, adapter_step=0.0, **settings)
+    [found] = erase(make(), alike, adapter_step=0.5, **settings)
+    [without] = erase(make(), alike, adapter_step=0.0, **settings)
     for name, matrix in found.items():
         assert torch.allclose(matrix, original[name] + 2 * 0.1 * expected[name], atol=1e-4)
     assert any(not torch.allclose(matrix, without[name], atol=1e-3) for name, matrix in found.items())
@@ -116,8 +106,8 @@ def test_each_half_of_a_fused_matrix_has_its_own_directions(monkeypatch, make_se
     assert shapes == [(48, 32, 16), (48, 32, 16), (32, 48, 16)] * 2
 
 
-def test_nothing_but_mlp_matrices_moves_and_all_of_them_do(make, texts):
+def test_nothing_but_mlp_matrices_moves_and_all_of_them_do(make, alike):
     model, original = make(), dict(make().named_parameters())
-    erase(model, texts, step=1.0)
+    erase(model, alike, step=1.0)
     changed = {name for name, weight in model.named_parameters() if not torch.equal(weight, original[name])}
     assert changed == {matrix.parameter for matrix in mlp_matrices(model)}

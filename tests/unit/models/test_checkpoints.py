@@ -81,12 +81,11 @@ def test_weights_that_are_not_finite_are_refused_when_loaded(folder, value):
         load_model(resolve_model(str(folder)))
 
 
-def load_judge(checkpoint):
-    return JudgeCache().get(CausalJudge, checkpoint)
+LOADERS = [load_model, load_encoder, lambda checkpoint: JudgeCache().get(CausalJudge, checkpoint)]
 
 
 @pytest.mark.parametrize("file", [FILE, "config.json"])
-@pytest.mark.parametrize("load", [load_model, load_judge, load_encoder])
+@pytest.mark.parametrize("load", LOADERS)
 def test_weights_that_changed_since_they_were_planned_with_are_refused(folder, file, load):
     planned = resolve_model(str(folder))
     load(planned)

@@ -16,6 +16,7 @@ SINGLE = [
         "models.0.engine",
         "to 0 for",
     ),
+    ({"models": "[{id: MODEL, retrained: MODEL}]"}, "models.0.retrained", "has the same weights as the model itself"),
     ({"models": "[{id: MODEL, retrained: NONE}]"}, "models.0.retrained", "'NONE' is not a folder, nor a hub id"),
     ({"models": "[miniatur-m]"}, "models.0", "Did you mean 'miniature-m'?"),
     ({"name": "my sweep"}, "name", "must be a name of letters, digits, '-' and '_', or null; got the text 'my"),
@@ -94,7 +95,10 @@ def test_reasoning_tasks_are_looked_at_before_anything_runs(fault_at, tmp_path, 
     assert reason in fault_at(f"evaluators.{path}", evaluators=f"{{generation: , reasoning: {settings}}}")
 
 
+MIXED = "{source: miniature, sequences: 3, not_memorized: {source: miniature, %s}}"
 OF_TEXTS = [
+    (MIXED % "sequences: 0", ".not_memorized.sequences", "must be a whole number of at least 1"),
+    (MIXED % "sample_seed: 1", ".not_memorized", "sequences must say of how "),
     ("{source: miniature, path: x}", "", "the source 'miniature' does not read path."),
     ("{source: jsonl}", "", "path is missing: where the texts are."),
     ("{source: miniature, prefix_tokens: 128}", ".prefix_tokens", "must be below sequence_tokens (128)"),

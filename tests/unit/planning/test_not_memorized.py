@@ -25,10 +25,6 @@ def arrays(tmp_path):
     return Source(path=str(tmp_path / "1.npy"), sequences=2, not_memorized=other, **alike)
 
 
-def rows_of(source, tokenizer):
-    return load_forget(source, tokenizer, VOCABULARY).tokens_NT[:, :2].tolist()
-
-
 def test_what_is_memorized_comes_first_and_all_are_cut_alike(arrays, tokenizer):
     found = load_forget(arrays, tokenizer, VOCABULARY)
     assert found.tokens_NT[:, :2].tolist() == [[1, 0], [1, 1], [2, 0], [2, 1], [2, 2], [2, 3]]
@@ -42,7 +38,7 @@ def test_what_is_memorized_comes_first_and_all_are_cut_alike(arrays, tokenizer):
 def test_a_sample_is_drawn_with_its_seed(arrays, tokenizer):
     def numbers(**changes):
         other = replace(arrays.not_memorized, **changes)
-        return [number for _, number in rows_of(replace(arrays, not_memorized=other), tokenizer)[2:]]
+        return load_forget(replace(arrays, not_memorized=other), tokenizer, VOCABULARY).tokens_NT[2:, 1].tolist()
 
     assert numbers() == [0, 1, 2, 3]
     first = numbers(sample_seed=0)
@@ -66,17 +62,6 @@ def test_faults_of_the_files(arrays, tokenizer, tmp_path, spoil, reason):
     with pytest.raises(DataError) as caught:
         load_forget(replace(arrays, not_memorized=other), tokenizer, VOCABULARY)
     assert reason in str(caught.value)
-
-
-FAULTY = [
-    (MIXED.replace("5", "0"), "data.forget.not_memorized.sequences", "must be a whole number of at least 1"),
-    (MIXED.replace("sequences: 5", "sample_seed: 1"), "data.forget.not_memorized", "sequences must say of how "),
-]
-
-
-@pytest.mark.parametrize(("section", "path", "reason"), FAULTY)
-def test_faults_of_the_sweep_file(fault_at, section, path, reason):
-    assert reason in fault_at(path, f"data.forget={section}")
 
 
 @pytest.fixture

@@ -208,11 +208,6 @@ def test_a_retrained_model_that_reads_other_tokens_is_refused(planned, refused, 
     assert item == sequence_identities(tokens)[0][0], "as files of items name it"
 
 
-def test_a_retrained_model_with_the_models_own_weights_is_refused(planned, refused):
-    reason = refused(planned, "models.0.retrained", "models.0.retrained=MODEL")
-    assert "has the same weights as the model itself" in reason
-
-
 def test_more_blocks_than_a_model_has_are_refused(planned, refused):
     """MODEL has two layers of two heads: 2 x (2 x 4 + 2) blocks."""
     reason = refused(planned, "methods.emso", "methods.emso={k: [2, 20, 21], epochs: [1, 2]}")

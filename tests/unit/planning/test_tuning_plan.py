@@ -135,10 +135,8 @@ def test_a_studys_id_names_what_decides_its_candidates_but_not_how_many(planned,
 
 def test_only_chooses_studies_as_it_chooses_trials(planned):
     assert list(studies(planned(only=["method=emso"]))) == ["emso"]
-    chosen = planned(only=["seed=1", "method=emso"])
-    assert len(chosen.studies) == 1
-    for study in chosen.studies:
-        assert (study.seeds, study.trial.seed) == ((1,), 1_000_000), "tuned with a seed of its own"
+    [study] = planned(only=["seed=1", "method=emso"]).studies
+    assert (study.seeds, study.trial.seed) == ((1,), 1_000_000), "tuned with a seed of its own"
     assert planned(only=["method=original"]).studies == ()
 
 

@@ -40,10 +40,6 @@ def token_nll_in_fp64(model, batch):
     return token_nll(model(input_ids=batch.tokens_BT[:, :-1]).logits, batch.targets_BS)
 
 
-def of_tokens(model, batch):
-    return batch.mean(token_nll_in_fp64(model, batch))
-
-
 def preference(model, batch):
     """NPO's loss with a β of 0.1, of an original that is certain of every text."""
     log_ratio = -batch.sums_per_sequence(token_nll_in_fp64(model, batch))
@@ -88,8 +84,8 @@ def test_micro_batches_change_no_weight(in_fp64, forget):
     """
 
     def trained(**changes):
-        model = copy.deepcopy(in_fp64)
-        list(train(Task(forget, replace(TRAINING, **changes)), model, lambda m, f, _: of_tokens(m, f), 2))
+        model, task = copy.deepcopy(in_fp64), Task(forget, replace(TRAINING, **changes))
+        list(train(task, model, lambda model, batch, _: batch.mean(token_nll_in_fp64(model, batch)), 2))
         return weights(model)
 
     whole = trained(micro_batch=4)
