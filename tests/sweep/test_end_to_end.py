@@ -46,9 +46,8 @@ def table(results):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    file = folder / "tiny.yaml"
-    file.write_text(SWEEP)
-    assert run(file, folder) == 0
+    (folder / "tiny.yaml").write_text(SWEEP)
+    assert run(folder / "tiny.yaml", folder) == 0
     return folder
 
 

@@ -243,9 +243,8 @@ def test_most_runs_decide_whether_a_row_is_over_erased_if_those_measured_do(anal
 
 
 def test_a_run_more_takes_the_walks_that_missed_too(analysed):
-    seconds = [
-        analysed(seeds=2, a={"price": 1.0}, **more).answer.seconds_per_run for more in ({}, {"b": {"miss": (0.9, 5)}})
-    ]
+    given = {}, {"b": {"miss": (0.9, 5)}}
+    seconds = [analysed(seeds=2, a={"price": 1.0}, **more).answer.seconds_per_run for more in given]
     assert seconds[1] - seconds[0] == pytest.approx(100.0)
     begun = analysed(seeds=2, a={"price": 1.0, "waits": 1}, b={"waits": 0})
     assert begun.answer.seconds_per_run == pytest.approx(seconds[0], abs=5.0), "though one seed has only its original"

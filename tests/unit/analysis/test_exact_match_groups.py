@@ -12,7 +12,6 @@ from harness.analysis.metrics import metric_info
 from harness.analysis.table import table
 from harness.contracts import Metric
 from harness.records.items import MetricItems
-from harness.records.results import Results, trial_results
 from harness.settings import Source, replace
 
 ABOUT = {"better": "lower", "unit": "tokens", "low": 0.0, "high": math.inf, "group": "erasure", "source": ""}
@@ -26,7 +25,7 @@ ERASED = {1: [2, 3, 2, 3, 2, 4, 4, 3, 4, 3], 2: [0, 1, 0, 1, 0, 4, 4, 2, 4, 1]}
 
 
 @pytest.fixture
-def measured(make_plan, make_row, make_point, make_measurement):
+def measured(make_plan, make_row, make_point, make_measurement, make_results):
     """Return a maker of results and ranked table from (trial, {strength: agreement with the original, by sequence})."""
 
     def make(*trials, recited=RECITED, whole=WHOLE, metrics=(SHARE, TEXT, AGREES), with_items=True):
@@ -47,8 +46,8 @@ def measured(make_plan, make_row, make_point, make_measurement):
                 kept = records.setdefault(spec.trial_id, [])
                 kept += [make_point(spec, strength), make_measurement(spec, strength, **told)]
         plan = make_plan(*(spec for spec, _ in trials), ranked_at={"ta": 0.2})
-        of_trials = tuple(trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials)
-        results = Results(plan, of_trials, (), lambda measurement: items[measurement.point_id] if with_items else {})
+        kept = {"items_of": lambda measurement: items[measurement.point_id]} if with_items else {}
+        results = replace(make_results(plan, records), **kept)
         info, evidence = metric_info(results), read_evidence(results)
         return results, ranking.rank(table(results, info, evidence), info, evidence)
 
@@ -57,10 +56,7 @@ def measured(make_plan, make_row, make_point, make_measurement):
 
 @pytest.fixture
 def trial(make_row):
-    def make(variant, strengths=(), **changes):
-        return make_row(variant, strengths, evaluators={"memorization": "k"}, **changes)
-
-    return make
+    return lambda *about, **changes: make_row(*about, evaluators={"memorization": "k"}, **changes)
 
 
 @pytest.fixture
@@ -85,10 +81,9 @@ def test_recited_to_the_last_token_is_memorized_and_to_the_last_but_one_is_not(m
             assert 0 <= row[f"{group}_low"] < row[group] < row[f"{group}_high"] <= 4
 
 
-def test_seeds_are_averaged_where_all_of_them_arrived(measured, trial):
-    seeds = [(trial("original"), {None: WHOLE}), (trial("em", (1, 2)), ERASED)]
-    seeds += [(trial("em", (1, 2), seed=1), {1: [0] * 5 + [4] * 5})]
-    assert left(main_table.agreement_frame(measured(*seeds)[1])) == {1: (1.2, 3.8)}
+def test_seeds_are_averaged_where_all_of_them_arrived(measured, usual, trial):
+    second = (trial("em", (1, 2), seed=1), {1: [0] * 5 + [4] * 5})
+    assert left(main_table.agreement_frame(measured(*usual, second)[1])) == {1: (1.2, 3.8)}
 
 
 def test_unseen_texts_are_in_neither_group_and_the_retrained_model_is_next_to_them(measured, usual, trial):

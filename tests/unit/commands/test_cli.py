@@ -11,24 +11,12 @@ from harness import running
 from harness.cli import main as lethe
 from harness.errors import ConfigError, DataError, ExecutorError, StorageError
 
-FILE = """# What is asked?
-name: doors
-models: [MODEL]
-data:
-  forget: {source: miniature, sequences: 4}
-  utility: {source: miniature, prompts: 4}
-methods:
-  emso: {epochs: [1, 2]}
-evaluators: {memorization: , generation: }
-judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: MODEL}
-"""
-
 
 @pytest.fixture
-def file(world, tmp_path):
-    """A sweep file on a checkpoint that can be resolved, and has no real weights."""
-    path = tmp_path / "doors.yaml"
-    path.write_text(FILE.replace("MODEL", str(world / "MODEL")))
+def file(world, sound, tmp_path):
+    """A sweep file on checkpoints that can be resolved, and have no real weights."""
+    path = tmp_path / "sound.yaml"
+    path.write_text(sound.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
     return path
 
 
@@ -49,8 +37,8 @@ def test_the_module_is_the_verb_and_a_plan_does_nothing(file, tmp_path, monkeypa
     arguments = [str(file), "--plan", "--results", str(tmp_path / "results")]
     assert lethe(["sweep", *arguments]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("doors: What is asked?")
-    assert "3 trials: 3 missing." in printed
+    assert printed.startswith("sound: What is right?")
+    assert "15 trials: 15 missing." in printed
     monkeypatch.setattr(sys, "argv", ["sweep", *arguments])
     with pytest.raises(SystemExit, match=r"^0$"):
         runpy.run_module("harness.sweep", run_name="__main__")

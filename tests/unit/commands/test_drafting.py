@@ -185,9 +185,8 @@ def test_lengths_follow_from_short_texts(count, world, tmp_path):
     out = tmp_path / "new.yaml"
     given = [str(world / "MODEL"), names[0], "--retain", names[1], "--utility", names[2]]
     assert lethe(["init", *given, "--no-probe", "--out", str(out)]) == 0
-    first = sorted(
-        len(json.loads(line)["text"]) for line in Path(names[2]).read_text().splitlines()[: (count + 1) // 2]
-    )
+    lines = Path(names[2]).read_text().splitlines()[: (count + 1) // 2]
+    first = sorted(len(json.loads(line)["text"]) for line in lines)
     utility = yaml.safe_load(out.read_text())["data"]["utility"]
     assert utility["prompt_tokens"] + utility["reference_tokens"] == first[len(first) // 4]
     assert utility["prompts"] >= min(256, len(first) * 3 // 4)
@@ -201,10 +200,8 @@ def test_an_erased_model_is_compared_with_the_original_from_both_sides():
     original = {"original": recall(0.99, 0.1), "holdout": recall(0.3, 1.1)}
     lost = first_sweep.compare_recalls({"original": recall(0.3, 9.0), "holdout": recall(0.2, 17.8)}, original)
     begin = "Against the original: recited texts 0 → 0, MA 0.99 → 0.30, NLL of unseen texts 1.1 → 17.8. "
-    assert lost.startswith(begin)
-    assert lost.endswith(
-        "It still recites them more than unseen ones (MA 0.20); but it has also lost texts that it never saw."
-    )
+    end = "It still recites them more than unseen ones (MA 0.20); but it has also lost texts that it never saw."
+    assert lost == begin + end
     kept = first_sweep.compare_recalls({"original": recall(0.3, 1.3), "holdout": recall(0.3, 1.1)}, original)
     assert kept.endswith(" 1.1 → 1.1. It no longer recites them.")
     for spread, says_lost in ((1.0, True), (2.0, False)):  # Less than 10 %, but for noise.

@@ -31,9 +31,7 @@ os.execv(sys.executable, sys.argv[1:])
 
 @pytest.mark.parametrize("signum", [signal.SIGHUP, *(pytest.param(one, marks=pytest.mark.soak) for one in (2, 15))])
 @pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.soak)])
-def test_a_sweep_that_is_interrupted_reports_what_it_has_and_tells_how_to_go_on(
-    tmp_path, signum, executor, mlflow_template
-):
+def test_an_interrupted_sweep_reports_what_it_has_and_tells_how_to_go_on(tmp_path, signum, executor, mlflow_template):
     shutil.copyfile(mlflow_template, tmp_path / "mlflow.db")
     (tmp_path / "tiny.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "harness.sweep", str(tmp_path / "tiny.yaml"), "--results", str(tmp_path)]

@@ -36,9 +36,8 @@ def walked(dial, walk_to, ma_at, level=0.75, stop=None):
         erased.append([])
         for strength in strengths:
             erased[-1].append(strength)
-            yield {"strength": strength, "ma": ma_at(strength), "perplexity": 2.0} | (
-                {"stop": "it stopped"} if strength == stop else {}
-            )
+            stopped = {"stop": "it stopped"} if strength == stop else {}
+            yield {"strength": strength, "ma": ma_at(strength), "perplexity": 2.0} | stopped
             if strength == stop:
                 return
 

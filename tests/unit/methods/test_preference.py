@@ -65,9 +65,8 @@ def test_altpo_is_the_papers_loss_one_text_after_the_other(model, original, text
 def test_without_a_move_it_is_npo(make_model, texts):
     training = Training(learning_rate=1e-3, global_batch=3, micro_batch=3, early_stop=None)
     task = Task(texts(), texts(seed=1), lambda: make_model(1, layers=2), training, strengths=(2,))
-    still, npo, moved = (
-        weights(next(method.erase(task)).model) for method in (NPOSAM(radius=0.0), NPO(), NPOSAM(radius=0.5))
-    )
+    methods = NPOSAM(radius=0.0), NPO(), NPOSAM(radius=0.5)
+    still, npo, moved = (weights(next(method.erase(task)).model) for method in methods)
     # One backward pass for each term, and the sum of two: rounding alone, of which AdamW makes 1e-6 of a weight.
     assert torch.allclose(still, npo, atol=2e-5)
     assert not torch.allclose(still, moved, atol=1e-4)

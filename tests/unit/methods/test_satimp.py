@@ -30,8 +30,7 @@ def test_it_is_the_papers_loss_and_its_weights_have_no_gradient(model, texts, ba
         p = freeze((-nll).exp())
         loss = -(p**0.5 * (1 - p) ** 2 * nll).mean() + 3.0 * torch.cat(nll_of(model, retain)).mean()
         by_kind[kind] = gradient(model, loss)
-    ours = gradient(
-        model, sum(method.loss(model, *parts) for parts in zip(batches(forget), batches(retain), strict=True))
-    )
+    parts = zip(batches(forget), batches(retain), strict=True)
+    ours = gradient(model, sum(method.loss(model, *of_both) for of_both in parts))
     assert torch.allclose(ours, by_kind["fixed"], atol=1e-5)
     assert not torch.allclose(ours, by_kind["moving"], atol=1e-3)

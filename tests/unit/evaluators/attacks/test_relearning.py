@@ -63,9 +63,7 @@ def test_half_of_the_texts_are_shown_and_the_others_measured(measured):
         assert not np.isnan(values[rows]).any(), name
 
 
-def test_the_number_is_the_highest_mean_height_of_the_curves_of_copies_that_are_trained_by_hand(
-    measured, original, forget, retain
-):
+def test_the_number_is_the_highest_mean_height_of_curves_of_copies_trained_by_hand(measured, original, forget, retain):
     rows = rows_measured(measured)
     of_retain = torch.randperm(20, generator=torch.Generator().manual_seed(0xCDCDCDCD)).tolist()
     texts = chosen_sequences(forget, [row for row in ORDER[6:] if row in rows])
