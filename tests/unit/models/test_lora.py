@@ -9,6 +9,7 @@ from harness.errors import ModelError
 from harness.models import adapters as low_rank
 from harness.models.adapters import LowRankAdapters, merged_adapter, read_adapter, save_adapter, target_modules
 from tests.unit.families import make_tiny
+from tests.unit.tasks import weights
 
 ORIGINAL = Checkpoint("original", "/m", "/m", "0" * 16)
 
@@ -17,14 +18,6 @@ ORIGINAL = Checkpoint("original", "/m", "/m", "0" * 16)
 def make(request):
     """Return a maker of one tiny model: GPT-Neo, GPT-2 (matrices [inputs, outputs]) or Llama."""
     return lambda: make_tiny(request.param, seed=3)
-
-
-def weights(model):
-    return {name: weight.detach().clone() for name, weight in model.named_parameters()}
-
-
-def equal(ours, theirs):
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def logits(model):
@@ -72,8 +65,7 @@ def test_peft_merges_the_same_model(make, tmp_path):
     save_adapter(merged_adapter(model), ORIGINAL, tmp_path)
     theirs = PeftModel.from_pretrained(make(), tmp_path).eval()
     assert torch.allclose(logits(theirs), logits(model), atol=1e-5)
-    plain = weights(theirs.merge_and_unload())
-    assert all(torch.allclose(weight, plain[name], atol=1e-6) for name, weight in weights(model).items())
+    assert torch.allclose(weights(theirs.merge_and_unload()), weights(model), atol=1e-6)
     assert not list(tmp_path.glob("*.bin"))
 
 
@@ -82,9 +74,9 @@ def test_what_was_merged_comes_back_bit_for_bit(make):
     adapters.merge()
     assert type(model) is type(make())
     assert [name for name, _ in model.named_modules()] == [name for name, _ in make().named_modules()]
-    assert not equal(weights(model), weights(make()))
+    assert not torch.equal(weights(model), weights(make()))
     adapters.unmerge()
-    assert equal(weights(model), weights(make()))
+    assert torch.equal(weights(model), weights(make()))
     assert merged_adapter(model) is None
 
 
@@ -94,7 +86,7 @@ def test_a_kept_adapter_makes_the_same_model(make, tmp_path):
     save_adapter(merged_adapter(model), ORIGINAL, tmp_path)
     read = read_adapter(tmp_path, ORIGINAL.digest)
     assert read.lora == LoRA(rank=2, alpha=3)
-    assert equal(weights(low_rank.add_adapter(make(), read)), weights(model))
+    assert torch.equal(weights(low_rank.add_adapter(make(), read)), weights(model))
     assert low_rank.has_same_weights(low_rank.add_adapter(make(), read), model)
     with torch.no_grad():
         model.get_input_embeddings().weight[0, 0] += 1
