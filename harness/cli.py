@@ -263,8 +263,7 @@ def prefetch(
     from harness.commands.prefetch import hub_contents
 
     contents = hub_contents(file, overrides or ())
-    missing = sum(not content.provide(check=check) for content in contents)
-    if missing:
+    if missing := sum(not content.provide(check=check) for content in contents):
         tell(f"{missing} of {len(contents)} are missing.{' Without --check they are fetched.' if check else ''}")
     else:
         tell("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")

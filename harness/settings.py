@@ -125,9 +125,7 @@ def edge_of(dimension: LogUniform, value: float) -> Literal["low", "high"] | Non
         ('low', None, 'high')
     """
     place = math.log(value / dimension.low) / math.log(dimension.high / dimension.low)
-    if place <= _AT_EDGE:
-        return "low"
-    return "high" if place >= 1 - _AT_EDGE else None
+    return "low" if place <= _AT_EDGE else "high" if place >= 1 - _AT_EDGE else None
 
 
 def nearest(dimension: Dimension, value: Any) -> Any:
@@ -389,7 +387,7 @@ class Engine(Strict):
 
     @property
     def workers(self) -> int:
-        """Return the number of processes that share each batch."""
+        """Return the number of processes."""
         return self.deepspeed.workers if self.deepspeed else 1
 
     def __str__(self) -> str:
@@ -529,8 +527,7 @@ def _levels(value: Any) -> tuple[At, ...]:
             raise ValueError(f"{allowed}; got {quoted(level)}.")
     if not levels or len(set(levels)) < len(levels):
         raise ValueError("must name at least one level, for instance 0.75, and none twice.")
-    numbers = sorted(level for level in levels if not isinstance(level, str))
-    for lower, upper in pairwise(numbers):
+    for lower, upper in pairwise(sorted(level for level in levels if not isinstance(level, str))):
         if upper - lower < MIN_APART:
             apart = f"has {lower:g} and {upper:g}, which are closer than {MIN_APART:g}"
             raise ValueError(f"{apart}: a walk ends within half of that, so both may be one model. Remove one.")
@@ -863,7 +860,6 @@ class Study(Strict):
         """Return the study under its id, where `default_id` (the trial of the defaults) stands for shared settings."""
         sources = {UNSEEN: self.trial.unseen, RETRAINED: self.trial.retrained}
         digests = {at: source.digest for at, source in sources.items() if source}
-        levels = [[level.key, digests.get(str(level.at), "")] for level in self.targets]
         identity = {
             "search_version": SEARCH_VERSION,
             "seed": self.seed,
@@ -873,7 +869,7 @@ class Study(Strict):
             "defaults": dict(self.defaults),
             "strengths": list(self.trial.strengths),
             "search": self.search,
-            "levels": levels,
+            "levels": [[level.key, digests.get(str(level.at), "")] for level in self.targets],
             "utility": list(self.utility_bounds),
             "selection": self.selection.digest,
             "validation": self.trial.validation.digest,

@@ -70,7 +70,7 @@ def _candidate_names(trials: Sequence[TrialResults]) -> list[str]:
 
 
 def selection_heading(frame: pd.DataFrame) -> str:
-    """Return the number of one variant's selections on one model."""
+    """Return the number of a variant's selections on a model."""
     first, total = frame.iloc[0], int(frame["selections"].sum())
     trials = f" of {first['trials']} trials, summed" if first["trials"] > 1 else ""
     return f"{first['label']} on {first['model']}: {amount(first['rounds'], 'round')}{trials}, {total} selections."

@@ -80,7 +80,7 @@ def _rounded(perplexity: float) -> str:
 
 
 def unfinished_trials(results: Results) -> str:
-    """Return the number of trials that are missing or failed, as a sentence; '' if none."""
+    """Return the number of missing and failed trials as a sentence; '' if none."""
     unfinished = len(results.statuses) - [*results.statuses.values()].count("done")
     return f"Not finished: {unfinished} of {len(results.statuses)} trials." if unfinished else ""
 

@@ -145,8 +145,7 @@ def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> li
         if row["definition"] == "exact" and MA in info:
             forget_items = evidence.point_values([row["point_id"]], info[MA])
             below = [_is_above(evidence.point_values([original], info[UNSEEN_MA]), forget_items)]
-            if twin is not None:
-                below.append(_is_above(evidence.point_values([twin], info[MA]), forget_items))
+            below += [_is_above(evidence.point_values([twin], info[MA]), forget_items)] if twin is not None else []
             clauses.append(False if False in below else None if None in below else True)
         if row["method"] in REFERENCE_ROWS:
             clauses = [None if clause is None else False for clause in clauses]
@@ -198,9 +197,7 @@ def are_over_erased(rows: pd.DataFrame) -> bool | None:
 
 def state_of_repeats(rows: pd.DataFrame) -> State:
     """Return the state of a point's repeats: collapsed if any is, over-erased if most are."""
-    if rows["collapsed"].eq(True).any():
-        return "collapsed"
-    return "over-erased" if are_over_erased(rows) else ""
+    return "collapsed" if rows["collapsed"].eq(True).any() else "over-erased" if are_over_erased(rows) else ""
 
 
 def unmeasured_damage(table: pd.DataFrame) -> str:

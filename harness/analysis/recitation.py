@@ -95,12 +95,12 @@ class RecitedTexts(NamedTuple):
 
     @property
     def texts(self) -> int:
-        """Return the number of texts."""
+        """Return their number."""
         return len(set(self.clusters.values()))
 
     @property
     def recited(self) -> int:
-        """Return their number."""
+        """Return the recited ones' number."""
         return len({self.clusters[id] for id in self.ids})
 
     @property
@@ -167,8 +167,7 @@ def _recitation(
     passed: dict[str, bool] = {}
     for kind, about in CONTROLS.items():
         shares = _shares(rows, kind, metrics)
-        common = [metric for metric in metrics if metric.name in original and metric.name in shares]
-        if common:
+        if common := [metric for metric in metrics if metric.name in original and metric.name in shares]:
             pairs = (f"{m.title} {original[m.name][0]:.3f} against {shares[m.name][0]:.3f}" for m in common)
             figures[kind] = f"{about} ({', '.join(pairs)})"
             passed[kind] = any(is_beyond(original[metric.name], shares[metric.name]) for metric in common)

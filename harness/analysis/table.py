@@ -148,12 +148,10 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     except (OSError, ValueError) as error:  # pandas' own errors are of the latter kind.
         raise DataError(f"{path} cannot be read as a table: {messages.shown(str(error).strip())}.") from error
     columns = ", ".join(map("'{}'".format, frame.columns))
-    lacking = [f"'{name}'" for name in ("model", "method") if name not in frame.columns]
-    if lacking:
+    if lacking := [f"'{name}'" for name in ("model", "method") if name not in frame.columns]:
         raise DataError(f"{path} lacks {', '.join(lacking)}. Its columns are {columns}.")
     declared = read_declarations(path)
-    info = {name: metric for name, metric in declared.items() if name in frame.columns}
-    if not info:
+    if not (info := {name: metric for name, metric in declared.items() if name in frame.columns}):
         raise DataError(f"{path} has none of the metrics declared next to it ({', '.join(declared)}), but {columns}.")
     numbers = _number_columns(info, frame)
     parsers: dict[str, tuple[Callable[[str], Any], str]] = dict.fromkeys([*_FLOATS, *numbers], (float, "a number"))

@@ -22,7 +22,7 @@ _SHOWN_CHARACTERS = 80
 
 
 def parse_path(text: str | os.PathLike[str], error: type[Exception] = DataError) -> Path:
-    """Return the path of a text, `~` expanded, whether or not something is there."""
+    """Return the path of a text, `~` expanded; it need not exist."""
     path_text = os.fspath(text)
     try:
         path = Path(path_text).expanduser()

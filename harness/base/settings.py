@@ -24,8 +24,7 @@ def repeated(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
     """
     keys = set[str]()
     for index, value in enumerate(values):
-        key = json.dumps(value, sort_keys=True, default=repr)
-        key = repr(float(value)) if isinstance(value, int | float) else key
+        key = repr(float(value)) if isinstance(value, int | float) else json.dumps(value, sort_keys=True, default=repr)
         if key in keys:
             yield index, value
         keys.add(key)
@@ -85,8 +84,7 @@ def check_settings(settings_type: type[S], value: object, path: str, faults: Fau
                 if part in keys:  # Other parts are names of types.
                     location.append(part)
                     inside = inside[part]
-            if finding["type"] == "missing":
-                location.append(finding["loc"][-1])
+            location += [finding["loc"][-1]] if finding["type"] == "missing" else []
             dotted_path = ".".join(map(str, [path, *location] if path else location))
             faults.add(dotted_path or WHOLE_FILE, _fault_reason(finding, settings_type, location))
     return None

@@ -127,7 +127,7 @@ _SUITES = {"method": "MethodConformance", "evaluator": "EvaluatorConformance"}
 
 
 def check_plugin(text: str, overrides: Sequence[str]) -> int:
-    """Run the conformance suite on one plugin, named by its file or name, and return the exit code."""
+    """Run the conformance suite on one plugin, named by its file or name; return the exit code."""
     try:
         import pytest
     except ModuleNotFoundError:
@@ -158,7 +158,7 @@ def check_plugin(text: str, overrides: Sequence[str]) -> int:
 
 
 def write_method(name: str) -> int:
-    """Write methods/NAME.py, to begin from, and return the exit code."""
+    """Write methods/NAME.py, to begin from; return the exit code."""
     file = Path("methods") / f"{name}.py"
     is_free = name not in METHODS.names() and not file.exists() and file.parent.is_dir()
     if not (is_free and re.fullmatch("[a-z][a-z0-9_]*", name)):

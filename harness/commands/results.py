@@ -74,7 +74,7 @@ def collate_folder(folder: Path, out: Path | None) -> int:
 
 
 def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
-    """Write the missing runs of a sweep to MLflow, and return the exit code."""
+    """Write the missing runs of a sweep to MLflow; return the exit code."""
     tags = point_tags(analysis.ranked.table, analysis.attacks)
     try:
         mlflow.copy_sweep(folder, analysis.results, tags, written_files(folder), summary.answer_markdown(analysis))
@@ -132,8 +132,7 @@ def complete_tables(folder: Path) -> pd.DataFrame:
     frame = outcome.analysis.published
     names = frame["label"] + " on " + frame["model"]
     lacking = frame["lacking"].ne("")
-    missing = list(dict.fromkeys(names[lacking] + ": " + frame["lacking"][lacking]))
-    if missing:
+    if missing := list(dict.fromkeys(names[lacking] + ": " + frame["lacking"][lacking])):
         present = ", ".join(dict.fromkeys(names[~lacking]))
         raise DataError(
             f"{folder} lacks rows of the published table:\n  " + "\n  ".join(missing) + "\n"
@@ -167,7 +166,7 @@ COLUMNS = ("kind", "point", "what", "a", "b", "difference", "verdict")
 
 
 def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> int:
-    """Print the differences of two results folders, or of two points below a root, and return the exit code."""
+    """Print the differences of two results folders, or of two points below a root; return the exit code."""
     are_points = [not Path(name).exists() and "/" not in name for name in names]
     if are_points[0] != are_points[1]:
         raise DataError(f"there is no folder '{names[are_points.index(True)]}'. Name two folders, or two points.")

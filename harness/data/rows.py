@@ -73,8 +73,8 @@ def check_rows(source: Source, role: Role) -> None:
     if source.source in TOKEN_SOURCES:
         token_ids(source)
     elif source.source in TEXT_FILES:
-        rows = _used(source, role)  # Refuses a file that is not there.
-        problems = (f"{row.where} {row.problem}" for row in rows if row.problem)
+        # Refuses a file that is not there.
+        problems = (f"{row.where} {row.problem}" for row in _used(source, role) if row.problem)
         if role in WHOLE_ROLES and (bad := list(islice(problems, MAX_BAD_ROWS))):
             raise _refused_rows(source, role, bad, source.prefix_tokens + 1)
 

@@ -170,8 +170,7 @@ def _file_parts(
     parts["question"] = printable(f"What does it cost {given.model} to forget {given.texts}?")
     parts |= {"file": printable(str(out)), "name": given_texts.flow(name), "about_texts": about_texts}
     parts |= {"is_embedded": is_embedded, "is_miniature": is_miniature, "has_own_texts": bool(retain and utility)}
-    usual = [*LEVELS[:MAX_LEVELS], *[UNSEEN] * bool(parts["holdout"] or is_embedded)]
-    parts["levels"] = [*given.levels] or usual
+    parts["levels"] = [*given.levels] or [*LEVELS[:MAX_LEVELS], *[UNSEEN] * bool(parts["holdout"] or is_embedded)]
     # The miniature's rates: docs/decisions/0003.
     parts |= {"learning_rate": "4.0e-5" if is_miniature else "1.0e-5", "rates": []}
     parts["about_rate"] = "the usual one, not tried on this model: `lethe init` tries some, unless --no-probe is given"
@@ -261,8 +260,7 @@ def run_audit(
             planned = plan.plan_sweep(sweep_file.parse_sweep_file(audit_file(given, attacks=attacks), FILE))
             memory.refuse_unfit(FILE, planned.trials)
         checkpoint, spec = resolving.resolve_original(original, None) if original else None, planned.trials[0]
-        texts = {"forget": spec.forget}
-        if checkpoint and (difference := sequences.reading_difference(spec.model, checkpoint, texts)):
+        if checkpoint and (difference := sequences.reading_difference(spec.model, checkpoint, {"forget": spec.forget})):
             raise DataError(f"{original} reads texts differently: {difference}. Name the model that was erased from.")
         recalls = measure_recalls(planned.trials)
         tell(f"{first_answer(recalls)} EL and the table follow.")

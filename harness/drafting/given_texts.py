@@ -155,8 +155,7 @@ def choose_prefix(name: str, lengths: Sequence[int]) -> int:
         >>> choose_prefix("a.jsonl", (60, 200, 190))
         30
     """
-    short = [tokens for tokens in lengths if tokens < MIN_TOKENS]
-    if short:
+    if short := [tokens for tokens in lengths if tokens < MIN_TOKENS]:
         raise DataError(
             f"{name}: {len(short)} of {len(lengths)} texts have fewer than {MIN_TOKENS} tokens (the shortest has "
             f"{min(short)}, the median {median_low(lengths)}), too few for a beginning that identifies a text. Remove "

@@ -90,7 +90,7 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
 
 
 def count_jobs(results: Results, folders: Folders) -> int:
-    """Return the number of jobs left, with the trials that follow from unfinished studies."""
+    """Return the number of jobs left, with trials that follow from unfinished studies."""
     ahead = [one.spec.trials - len(one.candidates) + len(one.spec.targets) for one in unfinished_studies(results)]
     return len(shared_jobs(results, folders)) + len(results.unfinished) + sum(ahead)
 

@@ -68,7 +68,6 @@ class _Overlay:
             self._plain.get_parameter(name).copy_(matrix)
 
     def close(self) -> None:
-        """Drop the copies."""
         self._copies.clear()
 
 

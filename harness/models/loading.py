@@ -91,8 +91,7 @@ def longest_context(config: Config) -> int:
 def reads_beyond(config: Config) -> bool:
     """Return whether tokens beyond `longest_context` are read without changing those before."""
     text = config.get_text_config(decoder=True)
-    rotary = _rotary_settings(text)
-    if not rotary:
+    if not (rotary := _rotary_settings(text)):
         return not hasattr(text, "max_position_embeddings") and not hasattr(text, "max_seq_len")
     return all(settings.get("rope_type") not in ("longrope", "dynamic") for settings in rotary)
 
@@ -193,8 +192,7 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
         "not part of the model": [name for name in account["unexpected_keys"] if is_causal and not MASK.search(name)],
         "of another shape": [name for name, *_ in account["mismatched_keys"]],
     }
-    faults = [f"{kind}: {messages.first_names(sorted(names), 3)}" for kind, names in kinds.items() if names]
-    if faults:
+    if faults := [f"{kind}: {messages.first_names(sorted(names), 3)}" for kind, names in kinds.items() if names]:
         remedy = "Save the model again with save_pretrained, or restore the weights' own configuration."
         unfit = f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}."
         raise ModelError(f"{unfit} {remedy}")
@@ -203,9 +201,8 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
 
 @lru_cache(maxsize=64)
 def vocabulary(checkpoint: Checkpoint) -> int:
-    """Return the number of token ids in the configuration."""
-    size = getattr(read_config(checkpoint), "vocab_size", None)
-    if not size:
+    """Return the configuration's number of token ids."""
+    if not (size := getattr(read_config(checkpoint), "vocab_size", None)):
         raise ModelError(f"{checkpoint.location}/config.json has no vocab_size: it is no language model's.")
     return int(size)
 
@@ -216,7 +213,7 @@ def positions(checkpoint: Checkpoint) -> int:
 
 
 def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> Model:
-    """Return the eager causal LM of the configuration, without weights, with so many `layers`."""
+    """Return the configuration's eager causal LM, without weights, with so many `layers`."""
     from transformers import AutoModelForCausalLM
 
     config = read_config(checkpoint)

@@ -85,8 +85,7 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
 
 
 def _refuse_other_weights(where: str, names: Sequence[str]) -> None:
-    lacks = [name for name, patterns in LOOKED_FOR.items() if not hub.matching(names, patterns)]
-    if lacks:
+    if lacks := [name for name, patterns in LOOKED_FOR.items() if not hub.matching(names, patterns)]:
         remedy = next((remedy for ending, remedy in OTHER_WEIGHTS.items() if hub.matching(names, [ending])), CONVERT)
         raise ModelError(f"{where} lacks {' and '.join(lacks)}: weights are read from safetensors only. {remedy}")
 
@@ -96,7 +95,7 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
-    """Return the checkpoint with the tokenizer next to its weights, if there is one."""
+    """Return the checkpoint with the tokenizer next to its weights, if any."""
     own = replace(checkpoint, tokenizer=checkpoint.location)
     folder = Path(ensure_local(own, weights=False).tokenizer)
     if not _has_tokenizer(folder):

@@ -88,8 +88,7 @@ def text_ends(checkpoint: Checkpoint) -> tuple[int, ...]:
     tokenizer = loading.load_tokenizer(checkpoint)
     special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     file = Path(resolving.ensure_local(checkpoint, weights=False).location) / "generation_config.json"
-    settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    configured = settings.get("eos_token_id")
+    configured = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id") if file.is_file() else None
     ends = set(configured if isinstance(configured, list) else [configured])
     return tuple(sorted({tokenizer.eos_token_id} - {None} | special & ends))
 

@@ -83,7 +83,6 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = ()) -> Pla
     is_curve = sum(len(template.strengths) for template in templates) > len({each.variant for each in templates})
     has_grid = not (tune or (sweep.until and not sweep.ranking.at and not is_curve))
     trials = build_trials(name, sweep, models, texts, templates if has_grid else (), walks, evaluators, judges)
-    studies = tuning.build_studies(sweep, tune, checked.studies, models, texts, trials) if tune else []
     return Plan(
         sweep=name,
         question=file.question,
@@ -93,7 +92,7 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = ()) -> Pla
         ranked_at=ranked_at,
         controls=controls,
         rows=tuple(template.variant for template in checked.studies or templates),
-        studies=tuple(studies),
+        studies=tuple(tuning.build_studies(sweep, tune, checked.studies, models, texts, trials) if tune else ()),
         collapse=sweep.collapse,
         until=list_levels(sweep.until),
         compare=sweep.compare,

@@ -198,13 +198,12 @@ def erasure_trial(original: Trial, model: resolve.ResolvedModel, sources: Texts,
     """Return a template's trial, with the model and seed of `original`."""
     plugin, reference = template.plugin, template.strongest.reference
     suffix = template.variant.removeprefix(template.method)
-    # In tables: `EMSO`, `EMSO (k=4)`, `EMSO (wide)`.
-    label = f"{plugin.label} {suffix if suffix.startswith('(') or not suffix else f'({template.variant})'}".strip()
     spec = replace(
         original,
         variant=template.variant,
         method=template.method,
-        label=label,
+        # In tables: `EMSO`, `EMSO (k=4)`, `EMSO (wide)`.
+        label=f"{plugin.label} {suffix if suffix.startswith('(') or not suffix else f'({template.variant})'}".strip(),
         reference=reference,
         settings=template.settings,
         method_version=plugin.version,

@@ -70,7 +70,7 @@ def find_edges_reached(study: StudyResults) -> list[str]:
 
 
 def is_over(study: Study, candidates: Sequence[Candidate]) -> bool:
-    """Return True if the budget is spent or no untried settings are left."""
+    """Return whether the budget is spent or no untried settings are left."""
     if not {*range(study.trials)} - {candidate.number for candidate in candidates}:
         return True
     return bool(candidates) and untried_settings(study, [candidate.settings for candidate in candidates]) == []

@@ -71,7 +71,7 @@ def write_items(path: Path, by_metric: dict[str, MetricItems]) -> str:
 
 
 def is_intact(path: Path, digest: str) -> bool:
-    """Return True if the file exists and has this digest."""
+    """Return whether the file exists and has this digest."""
     return path.is_file() and known_digest(path) == digest
 
 

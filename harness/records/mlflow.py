@@ -175,8 +175,7 @@ def _declared(points: Iterable[PointResults]) -> dict[str, Metric]:
     declared: dict[str, Metric] = {}
     for point in points:
         for measurement in point.measurements:
-            for metric in map(parse_metric, measurement.metrics):
-                declared[f"{metric.group}/{metric.name}"] = metric
+            declared |= {f"{metric.group}/{metric.name}": metric for metric in map(parse_metric, measurement.metrics)}
     return declared
 
 
@@ -348,8 +347,7 @@ def serve_dashboard(results_root: Path, port: int, host: str) -> NoReturn:
     if not (root / "mlflow.db").exists():
         raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: lethe sweep FILE.")
     os.environ.pop("MLFLOW_TRACKING_URI", None)  # This server serves the database.
-    experiment = connect(root).get_experiment_by_name(EXPERIMENT)
-    if experiment:  # MLflow's front page shows chat traces.
+    if experiment := connect(root).get_experiment_by_name(EXPERIMENT):  # MLflow's front page shows chat traces.
         views = f"http://{host}:{port}/#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning"
         for name in sorted(tag.removeprefix(_VIEW) for tag in experiment.tags if tag.startswith(_VIEW)):
             tell(f"{name}, in a moment: {views}&compareRunsMode=CHART&viewStateShareKey={quote(name)}")

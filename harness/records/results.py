@@ -83,12 +83,12 @@ def _target_result(spec: Study, target: Level, candidates: Sequence[Candidate]) 
 
 
 def reaches(target: Level, candidate: Candidate, probe: Probe) -> bool:
-    """Return True if a candidate's probe reaches a level, with a known perplexity."""
+    """Return whether a candidate's probe reaches a level, with a known perplexity."""
     return bool(probe[PROBED_ERASURE] <= candidate.targets[target.key] and not math.isnan(probe[PROBED_UTILITY]))
 
 
 def is_outside(spec: Study, original: Mapping[str, float], probe: Probe) -> bool:
-    """Return True if a probe's perplexity is unknown, or outside the study's bounds times the original's."""
+    """Return whether a probe's perplexity is unknown, or outside the study's bounds times the original's."""
     low, high = (bound * original[PROBED_UTILITY] for bound in spec.utility_bounds)
     return not low <= probe[PROBED_UTILITY] <= high
 
@@ -153,7 +153,7 @@ class TrialResults:
 
     @property
     def versions(self) -> tuple[Mapping[str, str], ...]:
-        """Return the package versions of each attempt."""
+        """Return each attempt's package versions."""
         return tuple(attempt.versions for attempt in self.attempts)
 
     @property

@@ -144,8 +144,7 @@ def _marks(frame: pd.DataFrame, column: Column, headings: Sequence[str]) -> list
             costs = costs.mask(frame[name].eq(excluded))
     below = costs.groupby([frame[name] for name in headings] or costs.isna() | costs.notna())
     mark_by_rank: dict[float, Mark] = {1.0: "best", 2.0: "second"}
-    ranks = below.rank(method="min").mask(below.transform("count") < 2)
-    return [mark_by_rank.get(rank, "") for rank in ranks]
+    return [mark_by_rank.get(rank, "") for rank in below.rank(method="min").mask(below.transform("count") < 2)]
 
 
 def cell_texts(row: Mapping[Any, Any], column: Column) -> tuple[str, str]:
@@ -268,13 +267,11 @@ def _latex(columns: Sequence[Column], rows: Sequence[_Row]) -> str:
             at += span
         lines += [f"{' & '.join(tops)} \\\\", rules]
     lines.append(f"{' & '.join(_title(column, 'latex') for column in columns)} \\\\")
-    if rows and not rows[0].above:
-        lines.append(r"\midrule")
+    lines += [r"\midrule"] if rows and not rows[0].above else []
     for row in rows:
         if row.above:
             lines += [r"\midrule", rf"\multicolumn{{{width}}}{{l}}{{\textbf{{{latex_escape(row.above)}}}}} \\"]
-        if row.opens:
-            lines.append(rf"\cmidrule{{2-{width}}}")
+        lines += [rf"\cmidrule{{2-{width}}}"] if row.opens else []
         line = _printed(columns, row, "latex")
         for place, column in enumerate(columns):
             line[place] = "N/A" if column.kind == "rank" and row.cells[place][0] == NOTHING else line[place]

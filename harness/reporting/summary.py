@@ -237,10 +237,8 @@ def head_text(model: str, analysis: Analysis) -> str:
     parts = [amount(head["texts"], "text"), amount(head["runs"], "run")]
     titles = {"recited": "recited before: MA", "unseen_ma": "of unseen texts:", "retrained_ma": "the never-seen model:"}
     parts += [f"{title} {metrics.number(head[name])}" for name, title in titles.items() if not math.isnan(head[name])]
-    if not math.isnan(head["retrained_price"]):
-        parts.append(f"its price {times(head['retrained_price'])}")
-    if cost is not None:
-        parts.append(f"price: {metrics.lower_title(cost)}, times the original's")
+    parts += [] if math.isnan(head["retrained_price"]) else [f"its price {times(head['retrained_price'])}"]
+    parts += [f"price: {metrics.lower_title(cost)}, times the original's"] if cost is not None else []
     return "; ".join(parts) + "."
 
 
@@ -291,8 +289,7 @@ def level_tables(model: str, analysis: Analysis) -> Iterator[tuple[str, pd.DataF
 
 def further_notes(analysis: Analysis) -> list[str]:
     """Return notes on the recited texts, or on missing evidence of recitation."""
-    warned = [each for each in analysis.ranked.recitations.values() if each.recites is not False]
-    return [each.warning for each in warned if each.warning]
+    return [each.warning for each in analysis.ranked.recitations.values() if each.recites is not False and each.warning]
 
 
 def answer_markdown(analysis: Analysis) -> str:
@@ -319,8 +316,7 @@ def answer_on_terminal(analysis: Analysis) -> RenderableType:
     parts: list[RenderableType] = []
     for model, card in cards(analysis):
         parts += [Text(model, style="bold")] if len(analysis.answer.heads) > 1 else []
-        for heading, text, command in card:
-            parts.append(Text.assemble((f"{heading}: ", "bold"), f"{text} {command}".strip()))
+        parts += [Text.assemble((f"{head}: ", "bold"), f"{text} {command}".strip()) for head, text, command in card]
         for above, frame, columns in level_tables(model, analysis):
             parts += [Text(f"\n{above}"), render(frame, columns, "terminal")]
     return Group(*parts, *map(Text, further_notes(analysis)))

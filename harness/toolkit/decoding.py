@@ -232,8 +232,7 @@ def sample(
     is_cached = stepping.is_cache_exact(model, as_long.to(device))
     _, one = stepping.prefill(model, prompts_NT[:1, :1].to(device), is_cached)
     in_caches = stepping.rows_in_caches(one, prompt + new_tokens, SAMPLED_CACHE_BYTES[device.type])
-    most = min(ROWS_AT_ONCE[device.type], in_caches)
-    at_once = rows_at_once(count_vocabulary(model), prompt, device, most=most)
+    at_once = rows_at_once(count_vocabulary(model), prompt, device, min(ROWS_AT_ONCE[device.type], in_caches))
     choose_tokens = partial(choose, top_p=top_p, top_k=top_k, temperature=temperature)
     parts = [
         _sample(model, prompts.to(device), uniform.to(device), choose_tokens, is_cached)

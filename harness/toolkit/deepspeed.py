@@ -61,8 +61,7 @@ class DeepSpeedEngine:
             self._undo.callback(os.environ.pop, "LOCAL_RANK", None)
         config = _deepspeed_config(training, engine, sum(weight.numel() for weight in weights))
         with _as_only_worker(), warnings.catch_warnings(action="ignore", category=FutureWarning):
-            deepspeed = _imported_deepspeed(self._undo, is_on_gpu)
-            self.model, *_ = deepspeed.initialize(
+            self.model, *_ = _imported_deepspeed(self._undo, is_on_gpu).initialize(
                 model=trained, model_parameters=weights, optimizer=optimizer, config=config
             )
             self._undo.callback(_end_engine, self.model)

@@ -98,8 +98,7 @@ def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-    if not layers:
+    if not (layers := [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]):
         remedy = "Set training.activation_checkpointing to false."
         raise TrialError(f"a {type(model).__name__} has no layers of transformers that can be checkpointed. {remedy}")
     for layer in layers:

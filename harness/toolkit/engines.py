@@ -197,9 +197,8 @@ def take_step(engine: TrainingEngine, loss: Loss, batch: Sequence[Parts]) -> dic
             else:
                 share = loss(engine.model, *parts)
         if not isinstance(share, torch.Tensor) or share.numel() != 1 or not share.requires_grad:
-            kind = f"is a {type(share).__name__}"
-            if isinstance(share, torch.Tensor):
-                kind = f"has the shape {(*share.shape,)}"
+            has_shape = isinstance(share, torch.Tensor)
+            kind = f"has the shape {(*share.shape,)}" if has_shape else f"is a {type(share).__name__}"
             raise TrialError(f"the method's loss {kind}: it must be a tensor of one number, with a gradient.")
         values["loss"] += engine.backward(share * weight)
         for name, term in terms.items():

@@ -306,8 +306,7 @@ def _record(passed: _Passed, name: str, module: Module, inputs: tuple[torch.Tens
 
 
 def _product(values: torch.Tensor, counted_BS: torch.Tensor) -> torch.Tensor:
-    flat = values.reshape(counted_BS.numel(), -1).float()
-    flat = flat * counted_BS.reshape(-1, 1)
+    flat = values.reshape(counted_BS.numel(), -1).float() * counted_BS.reshape(-1, 1)
     return (flat.T @ flat).double()
 
 

@@ -58,8 +58,7 @@ def normal_float_values() -> tuple[float, ...]:
     outermost = 1 - (1 / 32 + 1 / 30) / 2
     values = [0.0]
     for sign, count in ((1, 8), (-1, 7)):
-        for step in range(1, count + 1):
-            values.append(sign * NormalDist().inv_cdf(0.5 + (outermost - 0.5) * step / count))
+        values += [sign * NormalDist().inv_cdf(0.5 + (outermost - 0.5) * step / count) for step in range(1, count + 1)]
     return tuple(value / max(values) for value in sorted(values))
 
 
