@@ -145,7 +145,8 @@ def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> li
         if row["definition"] == "exact" and MA in info:
             forget_items = evidence.point_values([row["point_id"]], info[MA])
             below = [_is_above(evidence.point_values([original], info[UNSEEN_MA]), forget_items)]
-            below += [_is_above(evidence.point_values([twin], info[MA]), forget_items)] if twin is not None else []
+            if twin is not None:
+                below.append(_is_above(evidence.point_values([twin], info[MA]), forget_items))
             clauses.append(False if False in below else None if None in below else True)
         if row["method"] in REFERENCE_ROWS:
             clauses = [None if clause is None else False for clause in clauses]

@@ -84,7 +84,8 @@ def check_settings(settings_type: type[S], value: object, path: str, faults: Fau
                 if part in keys:  # Other parts are names of types.
                     location.append(part)
                     inside = inside[part]
-            location += [finding["loc"][-1]] if finding["type"] == "missing" else []
+            if finding["type"] == "missing":
+                location.append(finding["loc"][-1])
             dotted_path = ".".join(map(str, [path, *location] if path else location))
             faults.add(dotted_path or WHOLE_FILE, _fault_reason(finding, settings_type, location))
     return None

@@ -146,7 +146,8 @@ def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Fa
         resolve = partial(resolving.resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
         check_weights = loading.check_model if role in resolving.CAUSAL_ROLES else loading.check_encoder
         checkpoint = _checkpoint(path, resolve, check_weights, entry.id, faults, KNOWN_JUDGES)
-        judges |= {role: checkpoint} if checkpoint is not None else {}
+        if checkpoint is not None:
+            judges[role] = checkpoint
     return judges
 
 

@@ -80,7 +80,8 @@ def describe_readings(trials: Iterable[Trial]) -> list[str]:
             f"its texts end at {' or '.join(ends)}" if ends else "its texts have no end",
             f"it reads {context:,} tokens at most" if context else "its configuration sets no longest text",
         ]
-        parts += [f"weights stored in {stored}, loaded in fp32"] if stored else []
+        if stored:
+            parts.append(f"weights stored in {stored}, loaded in fp32")
         for role, start in (spec.reading.get("judges_start_with") or {}).items():
             parts.append(f"the judge of {role} starts each with {' '.join(start)}")
         exact = [evaluator.name for evaluator in spec.evaluators if evaluator.precision == "fp32"]

@@ -267,11 +267,13 @@ def _latex(columns: Sequence[Column], rows: Sequence[_Row]) -> str:
             at += span
         lines += [f"{' & '.join(tops)} \\\\", rules]
     lines.append(f"{' & '.join(_title(column, 'latex') for column in columns)} \\\\")
-    lines += [r"\midrule"] if rows and not rows[0].above else []
+    if rows and not rows[0].above:
+        lines.append(r"\midrule")
     for row in rows:
         if row.above:
             lines += [r"\midrule", rf"\multicolumn{{{width}}}{{l}}{{\textbf{{{latex_escape(row.above)}}}}} \\"]
-        lines += [rf"\cmidrule{{2-{width}}}"] if row.opens else []
+        if row.opens:
+            lines.append(rf"\cmidrule{{2-{width}}}")
         line = _printed(columns, row, "latex")
         for place, column in enumerate(columns):
             line[place] = "N/A" if column.kind == "rank" and row.cells[place][0] == NOTHING else line[place]

@@ -237,8 +237,10 @@ def head_text(model: str, analysis: Analysis) -> str:
     parts = [amount(head["texts"], "text"), amount(head["runs"], "run")]
     titles = {"recited": "recited before: MA", "unseen_ma": "of unseen texts:", "retrained_ma": "the never-seen model:"}
     parts += [f"{title} {metrics.number(head[name])}" for name, title in titles.items() if not math.isnan(head[name])]
-    parts += [] if math.isnan(head["retrained_price"]) else [f"its price {times(head['retrained_price'])}"]
-    parts += [f"price: {metrics.lower_title(cost)}, times the original's"] if cost is not None else []
+    if not math.isnan(head["retrained_price"]):
+        parts.append(f"its price {times(head['retrained_price'])}")
+    if cost is not None:
+        parts.append(f"price: {metrics.lower_title(cost)}, times the original's")
     return "; ".join(parts) + "."
 
 
