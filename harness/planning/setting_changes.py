@@ -44,7 +44,7 @@ def find_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]
     return changes
 
 
-# Settings that change an erased model.
+# Settings that change an erased model, or the level that it is walked to.
 _TEXTS = ("forget.", "retain.", "validation.", "unseen.", "measured.")
 _IDENTITY = ("walk_to", "settings.", "training.", "model.", "engine.", "retrained.", *_TEXTS)
 
@@ -66,14 +66,14 @@ def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
         counted = (*_IDENTITY, "memorization.") if specs[0].reference != "none" else _IDENTITY
         changes = [change for change in setting_changes(specs[0], new[0]) if change[0].startswith(counted)]
         _add(replaced, row[1], changes)
-    for spec in (study.spec for study in results.studies if study.candidates):
-        place = spec.trial.model.id, spec.trial.variant
-        searches = [each for each in planned.studies if (each.trial.model.id, each.trial.variant) == place]
-        searches = [each for each in searches if {*each.seeds} & {*spec.seeds}]
-        if searches and spec.study_id not in {each.study_id for each in searches}:
-            changes = setting_changes(spec.trial, searches[0].trial)
+    for old in (study.spec for study in results.studies if study.candidates):
+        model, variant = old.trial.model.id, old.trial.variant
+        searches = [each for each in planned.studies if (each.trial.model.id, each.trial.variant) == (model, variant)]
+        searches = [each for each in searches if {*each.seeds} & {*old.seeds}]
+        if searches and old.study_id not in {each.study_id for each in searches}:
+            changes = setting_changes(old.trial, searches[0].trial)
             changes = [change for change in changes if change[0].startswith(_IDENTITY)]
-            _add(replaced, place[1], find_differences(_flat_search(spec), _flat_search(searches[0])) + changes)
+            _add(replaced, variant, find_differences(_flat_search(old), _flat_search(searches[0])) + changes)
     return replaced
 
 
