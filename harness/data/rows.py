@@ -5,6 +5,7 @@ are long enough.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -137,9 +138,14 @@ def _tokenized(
     rows: Iterator[TextRow], tokenizer: Tokenizer, source: Source
 ) -> Iterator[tuple[TextRow, Sequence[int]]]:
     while batch := list(islice(rows, min(TEXTS_AT_ONCE, source.sequences or TEXTS_AT_ONCE))):
-        encoded = iter(token_lists(tokenizer, [row.text for row in batch if not row.problem and not row.ids]))
+        encoded = iter(_token_ids(tokenizer, tuple(row.text for row in batch if not row.problem and not row.ids)))
         for row in batch:
             yield row, row.ids or (() if row.problem else next(encoded))
+
+
+@lru_cache(maxsize=64)  # A plan and each of its trials in this process read the same texts.
+def _token_ids(tokenizer: Tokenizer, batch_texts: tuple[str, ...]) -> tuple[list[int], ...]:
+    return tuple(token_lists(tokenizer, batch_texts))
 
 
 def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) -> DataError:
