@@ -308,6 +308,8 @@ def export(
     from harness.library import find_point, load_results
     from harness.models.resolving import resolve_model
 
+    if tokenizer and not model:
+        raise errors.DataError("--tokenizer is the tokenizer of --model: name that too.")
     folder, point_id = find_point(point, results)
     original = resolve_model(model, tokenizer) if model else None
     faults = load_results(folder).export(point_id, out, original, adapter_alone=adapter)

@@ -177,9 +177,14 @@ class SweepResults:
 
 def load_results(folder: str | PathLike[str]) -> SweepResults:
     """Return the results in a sweep's folder, such as `results/tradeoff`."""
-    outcome = SweepResults(Path(folder), Analysis(read_folder(Path(folder))))
+    folder = _with_name(Path(folder))
+    outcome = SweepResults(folder, Analysis(read_folder(folder)))
     _ = outcome.ranked  # Numbers that cannot be ranked together are refused here.
     return outcome
+
+
+def _with_name(folder: Path) -> Path:
+    return folder if folder.name.strip(".") else folder.resolve()
 
 
 def read_folder(folder: Path) -> Results:
@@ -190,7 +195,7 @@ def read_folder(folder: Path) -> Results:
         there = f"Below {around} there are results in {sweeps}." if sweeps else "Run the sweep first."
         state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
         raise DataError(f"{folder} {state} (no journal/plan.json). {there}")
-    journal = Journal(folder / "journal")
+    journal = Journal(_with_name(folder) / "journal")
     return read_results(journal.read_plan(), journal)
 
 
@@ -204,7 +209,7 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
 
     Names are `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
     """
-    wanted_sweep = name.rpartition(":")[0]
+    wanted_sweep, results = name.rpartition(":")[0], _with_name(results)
     sweeps = [results] if (results / "journal" / "plan.json").is_file() else find_sweeps(results)
     by_name = {folder.name: folder for folder in sweeps}
     searched = {wanted_sweep: by_name[wanted_sweep]} if wanted_sweep in by_name else by_name

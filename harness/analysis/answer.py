@@ -168,7 +168,7 @@ def _walk(
     row |= {"strength": f"{name} {strengths}" if measured else "", "setting": "; ".join(dict.fromkeys(settings))}
     row |= {"nearest": float(nearest.nearest["ma"]) if nearest else math.nan}
     row |= {"nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else ""}
-    row |= {"reason": "; ".join(dict.fromkeys(walked.reason for walked in missed if walked.reason))}
+    row |= {"reason": nearest.reason if nearest else ""}
     row |= {"budget": f"{candidates} candidates, {steps} steps" if candidates else ""}
     return row | {"points": tuple(point.spec.point_id(point.strength) for point in measured)}
 
@@ -249,4 +249,4 @@ def export_name(point: PointResults, results: Results) -> str:
     """Return a point's name for `lethe export`: `letters:emso@3`, or its id where that name is ambiguous."""
     name = point_name(point)
     is_only = len(find_points(name, results.measured)) == 1
-    return f"{point.spec.sweep}:{name if is_only else point.spec.point_id(point.strength)}"
+    return f"{results.name}:{name if is_only else point.spec.point_id(point.strength)}"

@@ -11,7 +11,7 @@ from harness import contracts, settings
 from harness.analysis.damage import State, state_of_repeats
 from harness.analysis.evidence import REPLICATE
 from harness.analysis.metrics import MetricInfo, select_metrics
-from harness.analysis.seeds import mean_and_interval, repeats_of_points
+from harness.analysis.seeds import mean_and_interval, repeats_of_points, strengths
 from harness.metric import exponential
 from harness.statistics.bootstrap import average_by_model
 
@@ -27,9 +27,10 @@ SHIPPED = (
 
 
 class CurvePoint(NamedTuple):
-    """One strength of a variant: the mean over its seeds."""
+    """One strength or level of a variant: the mean over its seeds."""
 
     strength: float
+    strength_range: str
     x: float
     y: float
     x_ends: tuple[float, float]
@@ -61,8 +62,8 @@ def curves(table: pd.DataFrame, model: str, x: contracts.Metric, y: contracts.Me
         for seeds in repeats_of_points(rows):
             (x_mean, x_ends), (y_mean, y_ends) = _mean_and_ends(seeds, x), _mean_and_ends(seeds, y)
             if math.isfinite(x_mean) and math.isfinite(y_mean):
-                strength = float(seeds["strength"].iloc[0])
-                points.append(CurvePoint(strength, x_mean, y_mean, x_ends, y_ends, state_of_repeats(seeds)))
+                strength, between = float(seeds["strength"].mean()), strengths(list(seeds["strength"]))
+                points.append(CurvePoint(strength, between, x_mean, y_mean, x_ends, y_ends, state_of_repeats(seeds)))
         if points:
             method, label = str(rows["method"].iloc[0]), str(rows["label"].iloc[0])
             points.sort(key=lambda point: point.strength)  # Walked points are rows of their own.

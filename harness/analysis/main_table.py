@@ -66,7 +66,7 @@ def _row(ranked: RankedTable, seeds: pd.DataFrame, metrics: Sequence[Metric]) ->
 
 def _ranks(ranked: RankedTable, state: Mapping[Any, Any]) -> dict[str, Any]:
     row = {f"{name}{end}": state[f"{name}{end}"] for name in rank_names(ranked.info) for end in ("", "_low", "_high")}
-    has_class = state["collapsed"] is True or not state["unranked"]
+    has_class = not state["unranked"] or (state["collapsed"] is True and state["seeds"] == 1)
     row |= {"needs": NEEDS.get(state["reference"], ""), "place": state["place"]}
     row["strength"] = f"{state['strength_name']} {state['strength']}".strip()
     row["state"] = verdict(state["collapse_class"], state["collapse_reason"]) if has_class else state["unranked"]

@@ -181,8 +181,8 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
     defaults |= {"ranked": ~is_reference, "control": False, "frontier": False}
     defaults |= dict.fromkeys(("peak_memory_bytes", "collapsed", "over_erased"))
     own = [name for name in frame.columns if name not in defaults]
-    filled = pd.DataFrame(defaults, index=frame.index)
-    filled[frame.columns] = frame
+    lacking = {name: default for name, default in defaults.items() if name not in frame.columns}
+    filled = pd.concat([pd.DataFrame(lacking, index=frame.index), frame], axis=1)
     filled[_LIST] = filled[_LIST].map(lambda text: tuple(filter(None, text.split(_BETWEEN))))
     return filled[[*LEADING, *own, *TRAILING]]
 

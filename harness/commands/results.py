@@ -12,6 +12,7 @@ import pandas as pd
 from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import Answer, values_by_run
+from harness.analysis.caveats import unranked_metrics
 from harness.analysis.table import csv_text, read_table
 from harness.base.files import write_whole
 from harness.base.messages import console, shown, tell
@@ -92,6 +93,7 @@ def collate_table(path: Path, out: Path | None) -> int:
     has_classes = table["collapse_class"].any()
     ranked = ranking.rank(table if has_classes else damage.flag(table, info), info)
     console().print(sections.main_table.ranking_table(ranked))
+    tell(*unranked_metrics(ranked))
     if not has_classes:
         both = table.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
         names = [name for name in ranking.rank_names(ranked.info) if name in table.columns]
@@ -144,6 +146,7 @@ def complete_tables(folder: Path) -> pd.DataFrame:
 def check_of_export(analysis: Analysis) -> list[str]:
     """Return the command that audits the model that the card exports, if its texts are in a file."""
     results, models = analysis.results, analysis.answer.heads if analysis.results.plan.until else ()
+    commands = []
     for point in filter(None, (summary.recommended_point(model, analysis) for model in models)):
         spec = point.spec
         sources = [spec.forget, *(each.spec.forget for each in results.trials if each.spec.method == HOLDOUT)]
@@ -152,9 +155,10 @@ def check_of_export(analysis: Analysis) -> list[str]:
         if spec.forget.source in FILE_SOURCES and is_whole:
             options = ["--unseen", files[1]] if len(files) > 1 else []
             options += ["--field", spec.forget.field] if spec.forget.field != "text" else []
-            audit = ["lethe", "audit", summary.export_folder(spec), files[0], *options, "--original", spec.model.id]
-            return [f"To check {spec.label}'s model, once it is exported: {shlex.join(audit)}"]
-    return []
+            folder = summary.export_folder(spec, analysis)
+            audit = ["lethe", "audit", folder, files[0], *options, "--original", spec.model.id]
+            commands.append(f"To check {spec.label}'s model, once it is exported: {shlex.join(audit)}")
+    return commands
 
 
 MAX_ROWS = 60
@@ -276,7 +280,8 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
     for model, frame in frames.items():
         if len(frame):
             first = Column("label", f"Against {frame.attrs['reference']}")
-            console().print(f"\n{model}, {plan.until[0]}", render(frame, [first, *columns], "terminal"), sep="\n")
+            level = summary.level_text(plan.until[0], answer.heads[model])
+            console().print(f"\n{model}, {level}", render(frame, [first, *columns], "terminal"), sep="\n")
     tell(
         "A range is due to the deviation's own uncertainty (80 %). With fewer than three runs the deviation is"
         " that of earlier sweeps, and a ratio below ×1.5 may be luck. A run is a training seed with its search: --set "

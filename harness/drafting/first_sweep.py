@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -125,7 +126,7 @@ def write_sweep_file(
             content, left_out = _planned_file(parts | _tried_rates(content, out, parts), out)
     write_whole(out, content, "the sweep file")
     notes = [f"Left out: {method}: {reason}" for method, reason in left_out.items()]
-    tell(*notes, f"{out} is written. To see its trials: lethe sweep {out} --plan")
+    tell(*notes, f"{out} is written. To see its trials: lethe sweep {shlex.quote(str(out))} --plan")
 
 
 def choose_levels(ma: float, unseen_ma: float | None = None) -> list[Number | str]:
@@ -168,7 +169,7 @@ def _file_parts(
     parts = texts.settings() | {"utility": _utility_texts(texts.model, utility, given.field, sizes)}
     parts["retain"] = _retain_texts(texts, retain, count)
     parts["question"] = printable(f"What does it cost {given.model} to forget {given.texts}?")
-    parts |= {"file": printable(str(out)), "name": given_texts.flow(name), "about_texts": about_texts}
+    parts |= {"file": printable(shlex.quote(str(out))), "name": given_texts.flow(name), "about_texts": about_texts}
     parts |= {"is_embedded": is_embedded, "is_miniature": is_miniature, "has_own_texts": bool(retain and utility)}
     parts["levels"] = [*given.levels] or [*LEVELS[:MAX_LEVELS], *[UNSEEN] * bool(parts["holdout"] or is_embedded)]
     # The miniature's rates: docs/decisions/0003.

@@ -350,7 +350,7 @@ def find_level(
     whole = [*range(1, math.floor(walk_to) + 1)] if dial.cumulative else []
     lower, upper = first_past([*whole, walk_to] if walk_to not in whole else whole, original)
     if upper is None:
-        return probes, str(lower.get("stop", f"the dial ends at {dial.field} {walk_to:g}"))
+        return probes, str(lower.get("stop", f"the walk ends at {dial.field} {walk_to:g}"))
     for turn in range(MAX_HALVINGS):
         if abs(upper[PROBED_ERASURE] - level) <= TOLERANCE:
             break

@@ -175,6 +175,11 @@ class Results:
     """The sweep's folder."""
 
     @property
+    def name(self) -> str:
+        """Return the name that commands know the sweep by: its folder's."""
+        return self.folder.name if self.folder else self.plan.sweep
+
+    @property
     def measured(self) -> list[PointResults]:
         """Return every measured point in the order of the trials."""
         return [point for trial in self.trials for point in trial.measured]

@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -68,7 +69,7 @@ def _answer_card(model: str, analysis: Analysis) -> Card:
     return [
         ("Seen", _what_was_seen(rows, sound, priced, level_text(level, answer.heads[model]), answer), ""),
         ("How sure", _how_sure(rows, priced, model, analysis), ""),
-        ("To do", *_what_to_do(model, analysis)),
+        ("To do", *_what_to_do(model, analysis, rows, sound)),
         ("Wrong", _what_is_wrong(rows, model, analysis), ""),
     ]
 
@@ -76,7 +77,7 @@ def _answer_card(model: str, analysis: Analysis) -> Card:
 def level_text(level: Level, head: Mapping[str, Any]) -> str:
     """Return a level in words, with its number."""
     at = head["levels"][level.key][0]
-    about = {"unseen": ", as unseen texts", "retrained": ", as the never-seen model"}.get(str(level.at), "")
+    about = {"unseen": " (as unseen texts)", "retrained": " (as the never-seen model)"}.get(str(level.at), "")
     return f"{level.metric.upper()} {at:.2f}{about}" if about and not math.isnan(at) else str(level)
 
 
@@ -118,11 +119,13 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
         time = f" (about {math.ceil(more * seconds / 60)} min, one trial at a time)" if seconds > 0 else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
-        luck = f" Differences below ×{BAND:g} may be luck{alike}." if len(rows) > 1 else ""
+        luck = f" Differences below ×{BAND:g} may be luck{alike}." if len(priced) > 1 else ""
         return (
             f"{hint}{luck} {('One', 'Two', 'Three')[more - 1]} more {unit}{'s' if more > 1 else ''}{time} would tell "
-            f"{'which are real' if len(rows) > 1 else 'how far the price varies'}."
+            f"{'which are real' if len(priced) > 1 else 'how far the price varies'}."
         )
+    if len(rows) == 1:
+        return f"{runs} runs of one method: nothing to compare."
     reference = rows[rows["is_reference"].astype(bool)]
     if not len(reference):
         return f"{runs} runs; no sound method to compare with: no verdict."
@@ -139,14 +142,16 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     return f"{runs} runs, against {first['label']}: {verdicts}."
 
 
-def _what_to_do(model: str, analysis: Analysis) -> tuple[str, str]:
+def _what_to_do(model: str, analysis: Analysis, rows: pd.DataFrame, sound: pd.DataFrame) -> tuple[str, str]:
     point, results = recommended_point(model, analysis), analysis.results
     if point is None:
-        return "", ""
+        is_over = not len(sound) and not rows["gets_there"].eq("not run").any()
+        return "Try a milder level (until), another learning rate, or other methods." if is_over else "", ""
     folder, spec = results.folder, point.spec
     is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / point.erased_key).is_dir()
     elsewhere = ["--results", folder.parent.name or "."] if folder and folder.parent.name != "results" else []
-    command = shlex.join(["lethe", "export", export_name(point, results), "--out", export_folder(spec), *elsewhere])
+    folder_name = export_folder(spec, analysis)
+    command = shlex.join(["lethe", "export", export_name(point, results), "--out", folder_name, *elsewhere])
     if is_kept:
         return f"To export {spec.label}:", command
     return f"{spec.label}'s model was not kept. This says how to keep it:", command
@@ -162,9 +167,10 @@ def recommended_point(model: str, analysis: Analysis) -> PointResults | None:
     return next((point for point in points if not (point.made and point.made.is_pair)), None)
 
 
-def export_folder(spec: Trial) -> str:
-    """Return a name for the folder of an exported model."""
-    return f"{spec.sweep}-{spec.variant.partition('(')[0]}"
+def export_folder(spec: Trial, analysis: Analysis) -> str:
+    """Return a name for the folder of an exported model, with the original's where the sweep has several."""
+    model = f"-{Path(spec.model.id).name}" if len(analysis.answer.heads) > 1 else ""
+    return f"{spec.sweep}-{spec.variant.partition('(')[0]}{model}"
 
 
 def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
@@ -203,9 +209,9 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
         if row["rank_average"] != "":
             order.append(f"{row['rank_average']} {row['label']} ({row['strength_name']} {row['strength']})")
         elif row["collapsed"] is True:
-            collapsed.append(f"{row['label']} ({damage.verdict(row['collapse_class'], row['collapse_reason'])})")
+            collapsed.append(f"{row['label']}{row['unranked'].removeprefix('collapsed')}")
         elif row["unranked"].startswith(ranking.OVER_ERASED):
-            over.append(row["label"])
+            over.append(f"{row['label']}{row['unranked'].removeprefix(ranking.OVER_ERASED)}")
         elif row["unranked"] == ranking.ERASED_NOTHING:
             idle.append(row["label"])
     faults = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
@@ -213,7 +219,8 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
     faults += [f"Over-erased, so not ranked: {_names(over)}."] if over else []
     faults += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
     faults.append(caveats.unfinished_trials(analysis.results))
-    finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
+    nothing = f"No method has a rank{': ranking.at names other strengths' if collapsed or over or idle else ' yet'}."
+    finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else nothing
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")
     do = "To see each method's price where all erase equally, add to the sweep file:" if runs else ""
     card = [("Seen", finding, ""), ("How sure", sure, ""), ("To do", do, "until: {ma: [0.75]}")]

@@ -78,7 +78,8 @@ def answer_figure(answer: Answer, plan: Plan, looks: style.Styles, width: float 
     for ax, (model, rows) in zip(panels, frames.items(), strict=True):
         _draw_prices(ax, rows, answer.heads[model], plan.compare.margin, looks)
         ax.set_xlabel(title, fontsize=8.5)
-        style.panel_title(ax, f"{model}, {plan.until[0]}" if len(frames) > 1 else f"What it pays at {plan.until[0]}")
+        at = summary.level_text(plan.until[0], answer.heads[model])
+        style.panel_title(ax, f"{model}, {at}" if len(frames) > 1 else f"What it pays at {at}")
     bands = [f"within {plan.compare.margin:.0%}"] if max(runs) >= MIN_RUNS else []
     bands += [f"below ×{BAND:g}: may be luck"] if min(runs) < MIN_RUNS else []
     handles: list[Any] = [Patch(color=style.GRID, label=" or ".join(bands))]
@@ -86,16 +87,22 @@ def answer_figure(answer: Answer, plan: Plan, looks: style.Styles, width: float 
         handles.append(Line2D([], [], color=style.SOFT, linestyle="--", linewidth=0.9, label="never-seen model"))
     if any(rows["broken"].eq(True).any() for rows in frames.values()):
         handles.append(style.legend_handle("broken", style.RED, "o"))
-    note = "Bars: 95 % interval over runs." if max(runs) >= MIN_RUNS else f"No bars: they need {MIN_RUNS} runs."
+    note = (
+        "Bars: 95 % interval over runs and prompts."
+        if max(runs) >= MIN_RUNS
+        else f"No bars: they need {MIN_RUNS} runs."
+    )
     style.legend_below(figure, handles, note, width)
     return figure
 
 
 def _draw_prices(ax: Axes, rows: pd.DataFrame, head: Mapping[str, Any], margin: float, looks: style.Styles) -> None:
-    references = rows.loc[rows["is_reference"].astype(bool) & rows["price"].notna(), "price"]
-    centre = float(references.iloc[0] if len(references) else rows["price"].min())
-    far = 1 + margin if head["runs"] >= MIN_RUNS else BAND
-    ax.axvspan(centre / far, centre * far, color=style.GRID, zorder=0)
+    sound = rows[rows["price"].notna() & ~rows["broken"].eq(True)]
+    if len(sound):
+        references = sound.loc[sound["is_reference"].astype(bool), "price"]
+        centre = float(references.iloc[0] if len(references) else sound["price"].min())
+        far = 1 + margin if head["runs"] >= MIN_RUNS else BAND
+        ax.axvspan(centre / far, centre * far, color=style.GRID, zorder=0)
     ax.axvline(1.0, color=style.FAINT, linewidth=0.9, zorder=1)
     if not math.isnan(head["retrained_price"]):
         ax.axvline(head["retrained_price"], color=style.SOFT, linewidth=0.9, linestyle="--", zorder=1)

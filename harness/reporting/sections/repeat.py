@@ -102,8 +102,8 @@ def provenance(results: Results) -> dict[str, Any]:
     parts |= {"machines": _machines(results), "readings": readings, "lethe": ", ".join(dict.fromkeys(builds))}
     root = (results.folder.parent.name or ".") if results.folder else "results"
     elsewhere = "" if root == "results" else f" --results {shlex.quote(root)}"
-    parts["sweep_command"] = f"lethe sweep {plan.sweep}.yaml{overrides}{elsewhere}"
-    return parts | {"collate_command": f"lethe collate {shlex.quote(f'{root}/{plan.sweep}')}"}
+    parts["sweep_command"] = f"lethe sweep {shlex.quote(f'{plan.sweep}.yaml')}{overrides}{elsewhere}"
+    return parts | {"collate_command": f"lethe collate {shlex.quote(f'{root}/{results.name}')}"}
 
 
 def _period(moments: Sequence[str]) -> str:

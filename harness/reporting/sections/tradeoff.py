@@ -53,10 +53,12 @@ def point_table(analysis: Analysis) -> Markup:
     points = analysis.points.groupby("model", sort=False).head(MAX_POINTS)
     points = points.drop(columns=[name for name in points.columns if str(name).endswith(("_low", "_high"))])
     points = points.assign(at=[*map(seeds.strength_text, points["strength_name"], points["strength"])])
+    is_over_erased = points["over_erased"].eq(True) & ~points["collapsed"].eq(True)
+    points["state"] = points["collapse_class"].mask(is_over_erased, "over-erased")
     columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("at", "Strength")]
     columns += [Column("until", "Until"), Column("seed", "Seed", "count"), Column("ranked", "Ranked", "number")]
     columns += [Column(metric.name, metric.title, "number", metric) for metric in analysis.info.values()]
-    columns += [Column("collapse_class", "State"), Column("stop_reason", "Stopped because", "note")]
+    columns += [Column("state", "State"), Column("stop_reason", "Stopped because", "note")]
     return render(points, columns, "html")
 
 
@@ -104,11 +106,11 @@ def _draw_curve(ax: Axes, curve: Curve, styles: style.Styles, line: str) -> None
             if all(map(math.isfinite, (*across, *along))):  # A line would stretch the axes: two seeds give wide ends.
                 ax.add_artist(Line2D(across, along, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
         look = style.point_style(colour, is_collapsed=bool(point.state))
-        words = ", ".join(filter(None, (curve.label, f"strength {point.strength:.3g}", point.state)))
+        words = ", ".join(filter(None, (curve.label, f"strength {point.strength_range}", point.state)))
         ax.plot(point.x, point.y, marker, zorder=4, label=words, **look)
     for point in dict.fromkeys((curve.points[0], curve.points[-1])):
         about: dict[str, Any] = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 6.5, "color": colour}
-        ax.annotate(f"{point.strength:.3g}", (point.x, point.y), zorder=5, **about)
+        ax.annotate(point.strength_range, (point.x, point.y), zorder=5, **about)
 
 
 def _legend_handles(panel_curves: Sequence[Curve], styles: style.Styles) -> list[Line2D]:

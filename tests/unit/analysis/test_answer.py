@@ -268,7 +268,7 @@ def test_the_head_has_the_level_and_the_price_of_the_never_seen_model(analysed, 
     head = analysis.answer.heads["miniature-m"]
     assert (head["recited"], head["unseen_ma"], head["runs"]) == (0.95, 0.3, 1)
     assert head["levels"]["ma=unseen"][0] == 0.3
-    assert card_of(analysis)["Seen"].startswith("At MA 0.30, as unseen texts, A gets there: perplexity ×1.3.")
+    assert card_of(analysis)["Seen"].startswith("At MA 0.30 (as unseen texts), A gets there: perplexity ×1.3.")
 
 
 THREE = {"seeds": 3, "gd": {"price": [1.0, 1.1, 1.2]}, "ta": {"price": [3.0, 3.3, 3.5]}}
@@ -290,7 +290,9 @@ CARDS = [
         "Wrong": "Not finished: 1 of 4 trials.",
     }),
     ({"gd": {"mauve": 0.01}}, {"Seen": "Every method that gets to MA 0.75 is broken there."}),
-    ({"gd": {"mauve": 0.01}}, {"Wrong": "Collapsed, so not recommended: GD."}),
+    ({"gd": {"mauve": 0.01}}, {"Wrong": "Collapsed, so not recommended: GD.", "To do": "Try a milder level (until), "}),
+    ({"gd": {"price": 1.3}, "npo": {"miss": (0.83, 10)}}, {"How sure": "hint. Two more seeds (about 7 min, one"}),
+    ({"seeds": 3, "gd": {"price": [1.2, 1.3, 2.0]}}, {"How sure": "3 runs of one method: nothing to compare."}),
     ({"gd": {"miss": (0.9, 3)}}, {"Seen": "No method gets to MA 0.75.", "Wrong": "Not there: GD (nearest 0.90 at"}),
     ({"holdout": None, "gd": {"price": 1.3}}, {"Wrong": "not measured: give data.holdout. Nothing shows that there"}),
     ({"gd": {"miss": (0.9, 3)}, "npo": {"waits": 0}}, {"Seen": "No method gets to MA 0.75 so far."}),
@@ -316,7 +318,7 @@ def test_the_card_says_what_was_seen_how_sure_what_to_do_and_what_is_wrong(analy
     for heading, sentence in said.items():
         assert sentence in card[heading], heading
     if "perplexity ×" not in card["Seen"]:
-        assert "To do" not in card, "nothing is recommended"
+        assert "lethe export" not in card.get("To do", ""), "nothing is recommended"
 
 
 def test_rows_of_a_second_model_have_a_card_too(analysed):
@@ -340,7 +342,8 @@ def test_without_levels_the_card_names_what_is_over_erased(analysed):
     analysis = analysed(levels=(), a={"price": 1.3})
     row = {"label": "A", "model": "miniature-m", "rank_average": "", "collapsed": False, "unranked": "over-erased on 1"}
     object.__setattr__(analysis.ranked, "ranking", pd.DataFrame([row]))
-    assert "Over-erased, so not ranked: A." in card_of(analysis)["Wrong"]
+    assert "Over-erased, so not ranked: A on 1." in card_of(analysis)["Wrong"]
+    assert card_of(analysis)["Seen"] == "No method has a rank: ranking.at names other strengths."
 
 
 def test_what_the_card_exports_can_be_checked_on_the_texts_in_their_file(analysed):
@@ -360,3 +363,21 @@ def test_the_figure_has_bars_in_three_runs_alone(analysed):
     lines = [[line for line in figure.axes[0].lines if line.get_alpha()] for figure in figures]
     assert [sum(len(line.get_xdata()) == 2 for line in of_figure) for of_figure in lines] == [0, 2]
     assert drawn(gd={"miss": (0.9, 3)}) is None
+    bands = [len(drawn(gd={"price": 1.3, **about}).axes[0].patches) for about in ({}, {"mauve": 0.01})]
+    assert bands == [1, 0], "nothing is compared with a broken row"
+
+
+def test_a_miss_of_several_runs_has_the_reason_of_the_nearest(analysed):
+    analysis = analysed(seeds=2, a={"miss": (0.9, 5), "reason": "first"})
+    [*_, last] = [trial for trial in analysis.results.trials if trial.walked]
+    object.__setattr__(last, "walked", replace(last.walked, reason="nearer", nearest=last.walked.nearest | {"ma": 0.8}))
+    vars(analysis).pop("answer", None)
+    assert rows_of(analysis).loc["a", ["nearest", "reason"]].tolist() == [0.8, "nearer"]
+
+
+def test_two_models_are_exported_to_two_folders(analysed):
+    analysis = analysed(gd={"price": 1.3})
+    analysis.answer.heads["other"] = analysis.answer.heads["miniature-m"]
+    analysis.ranked.recitations["other"] = analysis.ranked.recitations["miniature-m"]
+    (_, card), _ = cards(analysis)
+    assert card[2][2].endswith("--out s-gd-miniature-m")

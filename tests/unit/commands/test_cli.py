@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harness import running
 from harness.cli import main as lethe
 from harness.errors import ConfigError, DataError, ExecutorError, StorageError
+from harness.metric import NOISE
 
 
 @pytest.fixture
@@ -80,6 +82,17 @@ def test_collate_notices_when_a_file_states_another_rank(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "32 of the 33 ranks" in printed
     assert "20 of the 21 collapse flags" in printed
+    assert "The intervals of ranks" not in printed, "none is printed"
+
+
+def test_a_table_without_items_says_whose_error_is_in_no_rank(tmp_path, capsys):
+    rows = ["emso,0.1,0.5", "gradient_ascent,0.2,0.7"]
+    (tmp_path / "t.csv").write_text("\n".join(["model,method,ma,mauve", *(f"m,{row}" for row in rows)]))
+    declared = yaml.safe_load(PUBLISHED.with_suffix(".metrics.yaml").read_text())
+    own = [metric | {"source": next(iter(NOISE))} if metric["name"] == "mauve" else metric for metric in declared]
+    (tmp_path / "t.metrics.yaml").write_text(yaml.safe_dump(own))
+    assert lethe(["collate", str(tmp_path / "t.csv")]) == 0
+    assert "The intervals of ranks on m leave out MA: without items" in capsys.readouterr().out
 
 
 WRONG = [

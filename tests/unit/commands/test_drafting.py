@@ -106,7 +106,7 @@ def init(world, letters, tmp_path):
     """A runner of init on texts of so many bytes: its exit code, and the file."""
     out = tmp_path / "new.yaml"
 
-    def run(*lengths, arguments=()):
+    def run(*lengths, arguments=(), out=out):
         command = ["init", str(world / "MODEL"), letters(*lengths), "--no-probe", "--out", str(out), *arguments]
         return lethe(command), out
 
@@ -140,6 +140,12 @@ def test_a_model_gets_every_method(init, capsys):
     planned = plan(out)
     assert planned.sweep == "my-letters"
     assert {spec.method for spec in planned.trials} - {"original", "stand_in"} == sweep["methods"].keys()
+
+
+def test_its_command_can_be_pasted(init, tmp_path, capsys):
+    code, out = init(60, 300, 150, out=tmp_path / "my é.yaml")
+    assert (code, out.read_text().splitlines()[1].endswith(f"lethe sweep '{out}' --plan")) == (0, True)
+    assert f"lethe sweep '{out}' --plan" in capsys.readouterr().out
 
 
 def test_a_file_is_never_overwritten(init, tmp_path, capsys):

@@ -10,7 +10,9 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from harness.analysis.answer import export_name
 from harness.cli import main as lethe
+from harness.library import load_results
 from harness.models import adapters, loading, resolving
 from harness.models.blocks import blocks
 from harness.records.artifacts import Artifacts
@@ -115,6 +117,17 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
     assert "was not kept" in refused(f"s:{begun[:4]}")
     assert all(rows["emso"].point_id(strength) in refused("s:emso") for strength in (1, 2))
     assert "there are no results of a sweep 'other' here, only of: s." in refused("other:emso@2")
+
+
+def test_a_folder_is_known_by_its_own_name_and_from_within(results, tmp_path, monkeypatch, capsys):
+    root, _ = results
+    copy = shutil.copytree(root / "s", root / "old")
+    assert export_name(load_results(copy).point("emso@2"), load_results(copy).results) == "old:emso@2"
+    for within, folder in ((copy, "."), (copy / "journal", "..")):
+        monkeypatch.chdir(within)
+        assert export(["old:emso@2", "--out", str(tmp_path / within.name), "--results", folder]) == 0
+    assert export(["old:emso@2", "--out", "out", "--results", "..", "--tokenizer", "away"]) == 2
+    assert "--tokenizer is the tokenizer of --model: name that too." in capsys.readouterr().err
 
 
 def test_an_original_that_was_moved_is_named(results, tmp_path, world, capsys):

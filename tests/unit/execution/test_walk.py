@@ -50,7 +50,7 @@ BY_HAND = [
     (EPOCHS, 3, lambda s: LINE[round(8 * s)], [[1], [0.25, 0.5, 0.75], [0.625]], 0.625, ""),
     (EPOCHS, 3, lambda s: 1 - 0.12 * s, [[1, 2]], 2, ""),  # .76 is near enough.
     (EPOCHS, 2.5, lambda s: 1 - 0.096 * s, [[1, 2, 2.5]], 2.5, ""),
-    (EPOCHS, 3, lambda s: 0.9, [[1, 2, 3]], 3, "the dial ends at epochs 3"),
+    (EPOCHS, 3, lambda s: 0.9, [[1, 2, 3]], 3, "the walk ends at epochs 3"),
     (EPOCHS, 1, lambda s: 0.9 if s < 1 else 0.6, [[1], [0.25, 0.5, 0.75], [0.875]], 0.875,
      "MA goes from 0.90 at epochs 0.875 to 0.60 at epochs 1 at once"),
     (EPOCHS, 3, lambda s: NAN if s > 1 else 0.9, [[1, 2], [1.25], [1.125]], 1.125,
@@ -61,7 +61,7 @@ BY_HAND = [
     (Strength("distance", cumulative=True, off=0.0), 3.0, lambda d: 1 - d / 10, [[1, 2, 3.0], [2.5]], 2.5, ""),
     # The line between both ends is at the level at gamma 1, which has .5; then the middle, and so on.
     (DIAL, 3.0, lambda g: 1 / (1 + g), [[3.0], [1.0], [0.5], [0.375], [0.1875], [0.3379]], 0.3379, ""),
-    (DIAL, 0.1, lambda g: 1 / (1 + g), [[0.1]], 0.1, "the dial ends at gamma 0.1"),
+    (DIAL, 0.1, lambda g: 1 / (1 + g), [[0.1]], 0.1, "the walk ends at gamma 0.1"),
     (DIAL, 8, lambda g: 0.9 if g < 3 else 0.5, [[8], [4], [2], [3]], 3,
      "MA goes from 0.90 at gamma 2 to 0.50 at gamma 3 at once"),
 ]  # fmt: skip
@@ -221,7 +221,7 @@ def test_a_trajectory_that_the_early_stop_ends_is_done_and_measured_where_it_end
 
 def test_a_walk_that_does_not_get_there_is_done_and_has_no_point(spec):
     about = {"level": 0.75, "strength": None, "nearest": {"strength": 4, "ma": 0.83, "perplexity": 3.0}, "probes": ()}
-    record = Walked(trial_id=spec.trial_id, reached=False, reason="the dial ends at epochs 4", **about)
+    record = Walked(trial_id=spec.trial_id, reached=False, reason="the walk ends at epochs 4", **about)
     results = trial_results(spec, [record])
     assert (results.status, results.points, results.walked) == ("done", (), record)
 

@@ -73,6 +73,8 @@ def test_seeds_become_a_mean_with_an_interval():
     assert point.state == "collapsed"
     assert np.ptp(drawn(table).axes[0].get_ylim()) < 1, "an interval stretched the axis"
     factor = math.exp(12.7062 * math.log(25 / 16) / 2)  # Perplexities have the table's geometric mean.
+    [other] = plane_curves(table.assign(strength=[1.5, 1], until="ma=0.75"), "mauve", "ma")[0].points
+    assert (point.strength_range, other.strength_range, other.strength) == ("1", "1–1.5", 1.25)
     [surprise] = plane_curves(table, "perplexity", "ma")[0].points
     assert surprise.x_ends == pytest.approx((20 / factor, 20 * factor), 1e-4)
     replicates = pd.concat([table, table.assign(replicate="other", ma=0.3)])
