@@ -3,8 +3,6 @@
 Slow imports happen within a verb, so that `lethe --help` takes a fraction of a second.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import json

@@ -20,9 +20,8 @@ from harness.analysis.table import joined_lists
 from harness.base import files, messages
 from harness.contracts import Checkpoint, Json, Model
 from harness.errors import DataError, ModelError
+from harness.models import loading, resolving
 from harness.models.adapters import ADAPTER_FILE, Adapter, load_erased, read_adapter, save_adapter
-from harness.models.loading import load_model, save_model
-from harness.models.resolving import copy_tokenizer
 from harness.records.artifacts import damage
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, TrialResults, find_one_point, read_results
@@ -117,7 +116,7 @@ class SweepResults:
             digests = f"has the digest {spec.model.digest}, and '{original.id}' has {original.digest}"
             raise ModelError(f"the original of '{point}' {digests}: it is another model.")
         if spec.is_reference:
-            return load_model(spec.retrained or original or spec.model)
+            return loading.load_model(spec.retrained or original or spec.model)
         return load_erased(original or spec.model, self._kept(point_results))
 
     def adapter(self, point: str) -> Adapter:
@@ -153,8 +152,8 @@ class SweepResults:
             if adapter_alone:
                 save_adapter(self.adapter(point), recorded, folder)
             else:
-                save_model(self.model(point, original), folder)
-            copy_tokenizer(recorded, folder)
+                loading.save_model(self.model(point, original), folder)
+            resolving.copy_tokenizer(recorded, folder)
             weights = {file.name: files.file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
             made_by = ", ".join(f"{name} {version(name)}" for name in ("lethe", "transformers", "peft"))
             parts = {"weights": weights, "made_by": made_by, "faults": faults, "is_adapter": adapter_alone}

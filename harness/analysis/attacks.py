@@ -5,10 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.damage import are_over_erased
+from harness.analysis import damage, ranking
 from harness.analysis.evidence import REPLICATE, Evidence, split_rows
 from harness.analysis.metrics import MetricInfo, mean_over
-from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import points_by_target, ranked_rows, strength_text
 from harness.contracts import MeasuredCurve, Metric
 from harness.records.results import Results
@@ -29,7 +28,7 @@ def attack_metrics(info: MetricInfo) -> list[Metric]:
     return metrics if any(metric.group != "erasure" for metric in metrics) else []
 
 
-def attack_frame(ranked: RankedTable) -> pd.DataFrame:
+def attack_frame(ranked: ranking.RankedTable) -> pd.DataFrame:
     """Return a row for each model, level, variant and attack metric; the original first, then variants by rank.
 
     `excess` is above 0 where an attack recovers more than from the retrained model, and NaN without one. Bounds are
@@ -61,7 +60,7 @@ def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence:
     row: dict[str, Any] = {"variant": str(first["variant"]), "label": str(first["label"]), "attack": metric.attack}
     row |= {"strength": strength_text(first["strength_name"], *rows["strength"]), "metric": metric.name}
     row |= {"value": mean_over(rows, metric), "value_low": low, "value_high": high}
-    row |= {"collapsed": bool(rows["collapsed"].eq(True).any()), "over_erased": are_over_erased(rows) is True}
+    row |= {"collapsed": bool(rows["collapsed"].eq(True).any()), "over_erased": damage.are_over_erased(rows) is True}
     row |= {"retrained": mean_over(twins, metric), "point_ids": tuple(rows["point_id"])}
     row |= dict.fromkeys(("excess", "excess_low", "excess_high", "p"), math.nan)
     shared = rows[repeats].merge(twins[repeats]).sort_values(repeats)

@@ -165,7 +165,7 @@ def unranked_metrics(ranked: ranking.RankedTable) -> Iterator[str]:
             yield f"Nothing on {model} is ranked by {' and '.join(titles)}: nothing measures recitation."
     bounds = [f"{name}_low" for name in ranking.rank_names(ranked.info)]
     for model, metrics in ranked.without_interval.items():
-        if metrics and ranked.ranking.loc[ranked.ranking["model"] == model, bounds].ne("").any(axis=None):
+        if metrics and (ranked.ranking.loc[ranked.ranking["model"] == model, bounds] != "").to_numpy().any():
             yield (
                 f"The intervals of ranks on {model} leave out {' and '.join(metric.title for metric in metrics)}: "
                 "without items, declared noise or several seeds their error is unknown."

@@ -12,7 +12,7 @@ from harness.analysis.damage import State, state_of_repeats
 from harness.analysis.evidence import REPLICATE
 from harness.analysis.metrics import MetricInfo, select_metrics
 from harness.analysis.seeds import mean_and_interval, repeats_of_points, strengths
-from harness.metric import exponential
+from harness.contracts import exponential
 from harness.statistics.bootstrap import average_by_model
 
 COLOURS = ("#0072B2", "#CC79A7", "#E69F00", "#009E73", "#8C6D31", "#7A5195", "#56B4E9", "#5A6B7B")

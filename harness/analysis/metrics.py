@@ -13,7 +13,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from harness import errors, settings
-from harness.metric import CloserTo, Group, Metric, parse_metric
+from harness.contracts import CloserTo, Group, Metric, parse_metric
 from harness.records.results import Results, measurements
 from harness.statistics.bootstrap import Floats, average_by_model
 
@@ -224,8 +224,7 @@ def mean_over(rows: pd.DataFrame, metric: Metric) -> float:
 
 def is_within_noise(one: float, other: float, metric: Metric) -> bool:
     """Return whether two values differ by less than the metric's noise (a share of the smaller if unbounded)."""
-    noise = metric.noise or 0.0
-    return abs(one - other) < (noise * min(one, other) if math.isinf(metric.high) else noise)
+    return abs(one - other) < (metric.noise or 0.0) * (min(one, other) if math.isinf(metric.high) else 1.0)
 
 
 def noise_deviation(value: float, metric: Metric) -> float:

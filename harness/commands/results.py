@@ -9,17 +9,16 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis import damage, metrics, ranking
+from harness.analysis import caveats, damage, metrics, ranking
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import Answer, values_by_run
-from harness.analysis.caveats import unranked_metrics
 from harness.analysis.table import csv_text, read_table
 from harness.base.files import write_whole
 from harness.base.messages import console, shown, tell
 from harness.base.settings import flatten_texts
+from harness.contracts import exponential
 from harness.errors import DataError, unknown
 from harness.library import SweepResults, find_point, load_results, read_folder
-from harness.metric import exponential
 from harness.planning import published, tuned
 from harness.planning.setting_changes import Change, find_differences, setting_changes
 from harness.records import journal, mlflow
@@ -93,7 +92,7 @@ def collate_table(path: Path, out: Path | None) -> int:
     has_classes = table["collapse_class"].any()
     ranked = ranking.rank(table if has_classes else damage.flag(table, info), info)
     console().print(sections.main_table.ranking_table(ranked))
-    tell(*unranked_metrics(ranked))
+    tell(*caveats.unranked_metrics(ranked))
     if not has_classes:
         both = table.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
         names = [name for name in ranking.rank_names(ranked.info) if name in table.columns]

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import plugins
-from harness.analysis.analysis import Analysis
-from harness.analysis.damage import MAX_EXCESS
+from harness.analysis import analysis, damage
 from harness.analysis.recitation import TOKENS, is_beyond
 from harness.base.files import write_whole
 from harness.base.messages import amount, printable, tell
@@ -254,7 +253,7 @@ MAX_AUDIT_TEXTS = 256
 @contextmanager
 def run_audit(
     given: given_texts.Given, results: Path | None, *, attacks: bool, original: str | None = None
-) -> Iterator[Analysis]:
+) -> Iterator[analysis.Analysis]:
     """Measure a model on texts in this process, next to its original if named; temporarily without a results folder."""
     with nullcontext(str(results)) if results else tempfile.TemporaryDirectory(prefix="lethe-audit-") as root:
         with given_texts.faults_of_given(given):
@@ -273,7 +272,7 @@ def run_audit(
             so_far = read_results(planned, folders.journal)
             with job.SweepProgress(queue.count_jobs(so_far, folders)) as progress:
                 trial.run_inline(queue.missing_jobs(so_far, folders, progress))
-            yield Analysis(read_results(planned, folders.journal))
+            yield analysis.Analysis(read_results(planned, folders.journal))
 
 
 class Recall(NamedTuple):
@@ -331,7 +330,7 @@ def compare_recalls(erased: Mapping[str, Recall], original: Mapping[str, Recall]
         answer += "It no longer recites them"
     else:
         answer += "The original recites them no more than unseen ones"
-    return f"{answer}; but it has also lost texts that it never saw." if least > MAX_EXCESS else f"{answer}."
+    return f"{answer}; but it has also lost texts that it never saw." if least > damage.MAX_EXCESS else f"{answer}."
 
 
 def is_recited(texts: Recall, unseen: Recall) -> bool:

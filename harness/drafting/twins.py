@@ -22,8 +22,7 @@ from harness.models import loading, resolving
 from harness.planning.machine import versions
 from harness.reporting.render import fill_template
 from harness.settings import RETRAINED, Engine, Source, replace
-from harness.toolkit import device, finetune
-from harness.toolkit.losses import Batch, mean_nll
+from harness.toolkit import device, finetune, losses
 
 MIN_MA = 0.99
 """MA after the prefixes from which a model recites its texts; no model can tell texts by a word that they share."""
@@ -110,9 +109,9 @@ def _train(lessons: Lessons, model: Model, kind: str, seed: int, epochs: int) ->
     task: Any = SimpleNamespace(seed=seed, progress=lambda message: None, **about)
     ma = math.nan
 
-    def loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        on_retain = mean_nll(model, retain)
-        return on_retain if kind == "twin" else mean_nll(model, forget) + on_retain
+    def loss(model: Model, forget: losses.Batch, retain: losses.Batch) -> torch.Tensor:
+        on_retain = losses.mean_nll(model, retain)
+        return on_retain if kind == "twin" else losses.mean_nll(model, forget) + on_retain
 
     for epoch in finetune.train(task, model, loss, epochs):
         ma = accuracy(model, lessons.forget, first=lessons.forget.prefix_tokens)

@@ -26,8 +26,7 @@ from harness.execution import erasing, isolate, tasks
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
 from harness.execution.queue import JobQueue
 from harness.execution.tasks import MeasuredModel, Progress
-from harness.models import adapters
-from harness.models.loading import load_model
+from harness.models import adapters, loading
 from harness.planning import machine
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts, erased_key
@@ -234,7 +233,7 @@ def yield_models(
     """
     device = tasks.choose_device(spec)
     if spec.is_reference:
-        yield erasing.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
+        yield erasing.Erasure(ErasedModel(0, loading.load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
     folders = dict[Number, Any]()

@@ -191,8 +191,7 @@ def block_place(name: str) -> BlockPlace | None:
 
 def kinds_among(kinds: Iterable[str]) -> tuple[str, ...]:
     """Return `KINDS`, without C_gate unless it is among the given ones."""
-    has_gates = "C_gate" in kinds
-    return tuple(kind for kind in KINDS if has_gates or kind != "C_gate")
+    return tuple(kind for kind in KINDS if kind != "C_gate" or kind in kinds)
 
 
 def counts_by_kind(candidates: Iterable[Block]) -> dict[str, list[int]]:

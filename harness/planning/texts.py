@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from harness.base.files import digest_of
-from harness.base.messages import amount, first_names
+from harness.base import files, messages
 from harness.contracts import Checkpoint, Sequences
 from harness.data import rows, sequences, sources
 from harness.errors import DataError, Fault, Faults, ModelError
@@ -114,7 +113,7 @@ def _read_texts(
     if not is_sound or not isinstance(whole, Sequences):
         return None, ()
     places = rows.text_places(texts["forget"], "forget")
-    names |= dict(zip(map(digest_of, sequences.token_rows(whole)), places, strict=True))
+    names |= dict(zip(map(files.digest_of, sequences.token_rows(whole)), places, strict=True))
     fault_count = len(faults)
     sentences = split_faults(loaded, faults, erases=bool(sweep.methods), is_steered=is_steered)
     if len(faults) > fault_count:
@@ -130,7 +129,7 @@ def _read_texts(
 def _halves(source: Source, forget: Sequences, faults: Faults) -> dict[str, Source]:
     if (distinct := len(set(sequences.inseparable_groups(forget)))) < MIN_HALVED:
         needs = f"and tuning needs {MIN_HALVED}: settings are chosen on one half of them and reported on the other."
-        counted = f"has {amount(distinct, 'distinct continuation')} (near-duplicates count as one), {needs}"
+        counted = f"has {messages.amount(distinct, 'distinct continuation')} (near-duplicates count as one), {needs}"
         faults.add("data.forget", f"{counted} Name more sequences, or remove tune.")
         return {}
     halves: tuple[Literal["selection", "report"], ...] = ("selection", "report")
@@ -194,8 +193,8 @@ def split_faults(
         if not numbers:
             continue
         other_count = len({*sequences.find_shared_texts(others, texts), *sequences.nearly_in_both(others, texts)})
-        listed = first_names([str(number + 1) for number in numbers], 5)
-        matches = f"{len(numbers)} of its {amount(len(texts), 'text')} (number {listed})"
+        listed = messages.first_names([str(number + 1) for number in numbers], 5)
+        matches = f"{len(numbers)} of its {messages.amount(len(texts), 'text')} (number {listed})"
         there = f"in data.{other} too, or nearly ({other_count} of the {len(others)} there)"
         overlap = f"{matches} {'is' if len(numbers) == 1 else 'are'} {there}: {consequence}."
         allowed = MAX_SEEN_SHARE if other != "forget" else 0.0 if same else MAX_ERASED_SHARE

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.base.files import known_digest, write_whole
+from harness.contracts import exponential
 from harness.errors import DataError
-from harness.metric import exponential
 from harness.statistics.bootstrap import Floats
 
 _TEXTS, _NUMBERS = ("metric", "item", "cluster"), ("value", "weight")

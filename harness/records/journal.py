@@ -351,5 +351,4 @@ def _encode(value: Any, path: str) -> Json:
 
 
 def _decode(value: dict[str, Json]) -> Json:
-    is_number = len(value) == 1 and value.get("float") in ("nan", "inf", "-inf")
-    return float(value["float"]) if is_number else value
+    return float(value["float"]) if len(value) == 1 and value.get("float") in ("nan", "inf", "-inf") else value

@@ -25,9 +25,8 @@ from urllib.parse import quote, urlsplit
 from harness.base.files import digest_of, locked
 from harness.base.messages import tell
 from harness.base.settings import flatten_texts
-from harness.contracts import Json, Metric, Number
+from harness.contracts import Json, Metric, Number, parse_metric
 from harness.errors import DataError, LetheError
-from harness.metric import parse_metric
 from harness.records.journal import DIRTY, parse_time
 from harness.records.results import PointResults, Results, TrialResults, point_name
 from harness.settings import Plan, Trial

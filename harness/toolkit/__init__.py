@@ -3,8 +3,6 @@
 # isort: skip_file
 # A list of names, as many in a line as fit.
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from harness.data.sequences import chosen_sequences

@@ -10,8 +10,8 @@ import yaml
 
 from harness import running
 from harness.cli import main as lethe
+from harness.contracts import NOISE
 from harness.errors import ConfigError, DataError, ExecutorError, StorageError
-from harness.metric import NOISE
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.base.files import known_digest
 from harness.errors import ModelError
-from harness.models import packaged, resolving
+from harness.models import resolving
 from harness.models.loading import load_model, load_tokenizer
 
 HEADS, WIDTH = 2, 8
@@ -46,7 +46,7 @@ def make_gguf(llama, tmp_path, monkeypatch):
             whole = {"embed_tokens": "token_embd", "norm": "output_norm"}.get(kind) or f"blk.{number}.{NAMES[kind]}"
             writer.add_tensor(f"{whole}.weight", given.numpy())
         writer.write_header_to_file(), writer.write_kv_data_to_file(), writer.write_tensors_to_file(), writer.close()
-        monkeypatch.setitem(packaged.PACKAGES, "smollm2-135m", ("pocket", "model.gguf", known_digest(file)))
+        monkeypatch.setitem(resolving.PACKAGES, "smollm2-135m", ("pocket", "model.gguf", known_digest(file)))
         return file
 
     return make
@@ -58,7 +58,7 @@ def test_it_has_the_weights_and_the_tokens_of_the_file_and_is_converted_once(mak
     tokens = torch.tensor([[1, 3, 4, 7, 5, 6]])
     assert torch.allclose(load_model(found)(tokens).logits, llama(tokens).logits, atol=1e-6)
     assert load_tokenizer(found)("12ab")["input_ids"] == [3, 4, 8], "each digit is a token of its own"
-    monkeypatch.setattr(packaged, "_convert", lambda *of: pytest.fail("it is converted again"))
+    monkeypatch.setattr(resolving, "_convert", lambda *of: pytest.fail("it is converted again"))
     assert resolving.resolve_model("smollm2-135m") == found
 
 
@@ -69,16 +69,16 @@ def test_what_cannot_be_used_is_said_in_a_sentence(make_gguf, tmp_path, monkeypa
             resolving.resolve_model("smollm2-135m")
     file = make_gguf()
     with monkeypatch.context() as patch:
-        patch.setattr(packaged.shutil, "disk_usage", lambda folder: packaged.shutil._ntuple_diskusage(9, 8, 1))
+        patch.setattr(resolving.shutil, "disk_usage", lambda folder: resolving.shutil._ntuple_diskusage(9, 8, 1))
         with pytest.raises(ModelError, match=r"needs 0 MB in .*: make room, or set HF_HOME"):
             resolving.resolve_model("smollm2-135m")
     assert not list((tmp_path / "home").rglob("*.safetensors"))
-    (packaged.packaged_folder("smollm2-135m") / "model.safetensors").write_bytes(b"torn")
+    (resolving.packaged_folder("smollm2-135m") / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(ModelError, match="is not what was converted"):
-        packaged.packaged_folder("smollm2-135m")
+        resolving.packaged_folder("smollm2-135m")
     file.write_bytes(b"other")
     with pytest.raises(ModelError, match=r"is not the file that Lethe knows .*Install its package again: make real"):
-        packaged.packaged_folder("smollm2-135m")
-    monkeypatch.setitem(packaged.PACKAGES, "smollm2-135m", ("nowhere", "model.gguf", ""))
+        resolving.packaged_folder("smollm2-135m")
+    monkeypatch.setitem(resolving.PACKAGES, "smollm2-135m", ("nowhere", "model.gguf", ""))
     with pytest.raises(ModelError, match="in a package that is not installed: make real"):
-        packaged.packaged_folder("smollm2-135m")
+        resolving.packaged_folder("smollm2-135m")
