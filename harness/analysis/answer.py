@@ -20,7 +20,7 @@ from harness.statistics import bootstrap, contrasts, protocol
 BAND = 1.5
 """Ratio below which the prices of two single runs may differ by luck.
 
-Runs of earlier sweeps deviated by .10 to .45 in the logarithm, mostly by less than .25.
+Runs of earlier sweeps deviated by .10 to .48 in the logarithm, mostly by less than .25.
 """
 COLUMNS = (
     "model", "level", "variant", "label", "gets_there", "reached", "runs", "strength", "setting", "nearest",

@@ -250,7 +250,7 @@ def _packages(results: Results) -> dict[str, str]:
     return dict(versions(results)) | ({"processor": ", ".join(sorted(kinds))} if kinds else {})
 
 
-EARLIER_DEVIATIONS = (0.10, 0.45)
+EARLIER_DEVIATIONS = (0.10, 0.48)
 """Range of the deviations of log prices over runs in earlier sweeps, for methods with fewer than three runs."""
 MORE = 2
 """Additional runs that are considered."""
