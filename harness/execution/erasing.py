@@ -365,8 +365,8 @@ def find_level(
     if abs(upper[PROBED_ERASURE] - level) <= TOLERANCE:
         return probes, ""
     if math.isnan(upper[PROBED_ERASURE]):
-        return probes, f"the model collapses at {dial.field} {upper['strength']:g}: its perplexity is no number"
-    ends = [f"{one[PROBED_ERASURE]:.2f} at {dial.field} {one['strength']:g}" for one in (lower, upper)]
+        return probes, f"the model collapses at {dial.field} {upper['strength']:.4g}: its perplexity is no number"
+    ends = [f"{one[PROBED_ERASURE]:.2f} at {dial.field} {one['strength']:.4g}" for one in (lower, upper)]
     return probes, f"MA goes from {ends[0]} to {ends[1]} at once"
 
 

@@ -169,7 +169,7 @@ def recommended_point(model: str, analysis: Analysis) -> PointResults | None:
 
 def export_folder(spec: Trial, analysis: Analysis) -> str:
     """Return a name for the folder of an exported model, with the original's where the sweep has several."""
-    model = f"-{Path(spec.model.id).name}" if len(analysis.answer.heads) > 1 else ""
+    model = f"-{Path(spec.table_model).name}" if len(analysis.answer.heads) > 1 else ""
     return f"{spec.sweep}-{spec.variant.partition('(')[0]}{model}"
 
 

@@ -46,8 +46,7 @@ class TheAnswer(section.Section):
             for place, (above, frame, columns) in enumerate(summary.level_tables(model, self.analysis)):
                 table = render(frame, columns, "html")
                 parts += section.details(above.partition(". ")[0], table) if place else section.paragraph(above) + table
-        alt = "What each method pays at the level; the table above has the numbers."
-        return parts + section.picture(pictures, "answer", alt)
+        return parts + section.picture(pictures, "answer", "What each method pays at the level, as in the table above.")
 
 
 class Recited(section.Section):
@@ -82,7 +81,8 @@ def answer_figure(answer: Answer, plan: Plan, looks: style.Styles, width: float 
         style.panel_title(ax, f"{model}, {at}" if len(frames) > 1 else f"What it pays at {at}")
     bands = [f"within {plan.compare.margin:.0%}"] if max(runs) >= MIN_RUNS else []
     bands += [f"below ×{BAND:g}: may be luck"] if min(runs) < MIN_RUNS else []
-    handles: list[Any] = [Patch(color=style.GRID, label=" or ".join(bands))]
+    band = Patch(color=style.GRID, label=" or ".join(bands))
+    handles: list[Any] = [band] if any(ax.patches for ax in panels) else []
     if any(not math.isnan(head["retrained_price"]) for head in answer.heads.values()):
         handles.append(Line2D([], [], color=style.SOFT, linestyle="--", linewidth=0.9, label="never-seen model"))
     if any(rows["broken"].eq(True).any() for rows in frames.values()):

@@ -12,6 +12,7 @@ from scipy.stats import t as student
 
 from harness.analysis import evidence, ranking
 from harness.analysis.analysis import Analysis
+from harness.analysis.answer import BAND
 from harness.commands.results import check_of_export, power_frame
 from harness.contracts import Checkpoint
 from harness.records import items, journal
@@ -363,8 +364,10 @@ def test_the_figure_has_bars_in_three_runs_alone(analysed):
     lines = [[line for line in figure.axes[0].lines if line.get_alpha()] for figure in figures]
     assert [sum(len(line.get_xdata()) == 2 for line in of_figure) for of_figure in lines] == [0, 2]
     assert drawn(gd={"miss": (0.9, 3)}) is None
-    bands = [len(drawn(gd={"price": 1.3, **about}).axes[0].patches) for about in ({}, {"mauve": 0.01})]
-    assert bands == [1, 0], "nothing is compared with a broken row"
+    for about, band in (({}, [f"below ×{BAND:g}: may be luck"]), ({"mauve": 0.01}, [])):
+        figure = drawn(gd={"price": 1.3, **about})
+        labels = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert (len(figure.axes[0].patches), labels[: len(band)]) == (len(band), band), "a broken row has none"
 
 
 def test_a_miss_of_several_runs_has_the_reason_of_the_nearest(analysed):
