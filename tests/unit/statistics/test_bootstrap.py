@@ -45,8 +45,7 @@ def seeds(generator, count, spread):
 
 def models_and_seeds(generator):
     """Four models, each erased with two seeds."""
-    values_RN = np.repeat(generator.normal(0, 0.5, 4), 2)[:, None] + seeds(generator, 8, 0.1)
-    return item_values(values_RN, models_R=MODELS)
+    return item_values(np.repeat(generator.normal(0, 0.5, 4), 2)[:, None] + seeds(generator, 8, 0.1), models_R=MODELS)
 
 
 SIMULATED = [
@@ -113,14 +112,12 @@ def test_what_is_rarely_right_covers_whatever_its_share_is():
 def test_draws_are_those_of_a_loop_over_resampled_items():
     generator = np.random.default_rng(0)
     values_N, weights_N, clusters_N = generator.random(12), generator.random(12), np.repeat([4, 2, 9, 7], 3)
-    counts_DC = cluster_draws(4, "prompts")
     drawn = [
         np.average(values_N, weights=weights_N * counts_C[np.searchsorted([2, 4, 7, 9], clusters_N)])
-        for counts_C in counts_DC.astype(float)
+        for counts_C in cluster_draws(4, "prompts").astype(float)
     ]
     center = np.average(values_N, weights=weights_N)
-    shares_N = weights_N / weights_N.sum()
-    moves_C = [(shares_N * (values_N - center))[clusters_N == name].sum() for name in (2, 4, 7, 9)]
+    moves_C = [(weights_N / weights_N.sum() * (values_N - center))[clusters_N == name].sum() for name in (2, 4, 7, 9)]
     acceleration = sum(move**3 for move in moves_C) / (6 * sum(move**2 for move in moves_C) ** 1.5)
     ties = np.isclose(drawn, center, atol=1e-7)
     bias = stats.norm.ppf(((np.array(drawn) < center) & ~ties).mean() + ties.mean() / 2)
@@ -133,16 +130,14 @@ def test_draws_are_those_of_a_loop_over_resampled_items():
 
 def test_what_is_measured_on_the_same_items_is_drawn_together():
     values_N = np.random.default_rng(0).normal(size=N)
-    differences = draws(item_values(values_N + 0.1)) - draws(item_values(values_N))
-    assert np.ptp(differences) < 1e-6
+    assert np.ptp(draws(item_values(values_N + 0.1)) - draws(item_values(values_N))) < 1e-6
     elsewhere = draws(item_values(values_N, items="sequences"))
     assert abs(np.corrcoef(draws(item_values(values_N)), elsewhere)[0, 1]) < 0.1
 
 
 def test_equal_items_leave_no_width_and_draws_stay_within_the_bounds():
     assert interval(draws(item_values(np.full(N, 0.3)))) == pytest.approx((0.3, 0.3), abs=1e-12)
-    low, high = interval(draws(item_values([[0.9, 1.0, 1.0], [0.2, 0.1, 0.3]], low=0.0, high=1.0)))
-    assert (low, high) == (0.0, 1.0)
+    assert interval(draws(item_values([[0.9, 1.0, 1.0], [0.2, 0.1, 0.3]], low=0.0, high=1.0))) == (0.0, 1.0)
     assert interval(np.clip(replicate_draws(np.array([0.9, 0.1])), 0.0, 1.0)) == (0.0, 1.0)
     assert draws(item_values([[2.0, 3.0], [0.1, 0.2]], aggregate="exp_mean")).min() >= 0
 
@@ -227,8 +222,7 @@ def test_a_mean_near_a_bound_is_covered_and_was_not_by_resampling(monkeypatch, m
 def test_an_end_near_a_bound_does_not_jump():
     """Neither where a value leaves the bound, nor as one cluster after another does."""
     ends_by_wrong = np.array([interval(draws(accuracies(wrong, 96, 0.5))) for wrong in range(96)])
-    steps = np.abs(np.diff(ends_by_wrong, axis=0))
-    assert steps.max() < 2.1 * 0.5 / 96, "the mean itself moves by .5 / 96 at each"
+    assert np.abs(np.diff(ends_by_wrong, axis=0)).max() < 2.1 * 0.5 / 96, "the mean itself moves by .5 / 96 at each"
     for wrong in (0, 9, 10):
         left = accuracies(wrong, 16).values_RN - np.where(np.arange(16) == 15, 1e-9, 0.0)
         ends = interval(draws(accuracies(wrong, 16)))

@@ -79,8 +79,7 @@ def test_a_difference_of_some_standard_errors_is_found():
 
 
 def test_one_replicate_is_the_paired_t_test_of_its_items():
-    generator = np.random.default_rng(0)
-    a, b = generator.normal(size=(2, 20))
+    a, b = np.random.default_rng(0).normal(size=(2, 20))
     assert paired_p(item_values(a), item_values(b)) == pytest.approx(stats.ttest_rel(a, b).pvalue)
     assert paired_p(item_values(b), item_values(a)) == paired_p(item_values(a), item_values(b))
 
@@ -147,12 +146,10 @@ def test_the_interval_of_drawn_differences_ends_where_p_is_five_percent():
 
 def of_seeds(differences):
     """The contrast of replicates whose items say the same, each of its own."""
-    differences = np.asarray(differences)
     return Contrast(differences.mean(), 0.0, differences.var(ddof=1) / len(differences), 256, len(differences))
 
 
 def of_items(differences):
-    differences = np.asarray(differences)
     return Contrast(differences.mean(), differences.var(ddof=1) / len(differences), 0.0, len(differences), 1)
 
 
