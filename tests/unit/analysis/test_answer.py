@@ -88,8 +88,7 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
                     flags = given.get("over", None if holdout is None else False)
                     over[add(spec, 2, numbers, [walked], notes)] = flags[run] if isinstance(flags, list) else flags
         plan = make_plan(*trials, until=levels, compare=Compare(reference=reference), rows=order)
-        results = make_results(plan, records)
-        analysis = Analysis(results)
+        analysis = Analysis(make_results(plan, records))
         vars(analysis)["evidence"] = evidence.Evidence(by_point)
         table = analysis.table.assign(ranked=False)
         table["over_erased"] = [over.get(id) for id in table["point_id"]]

@@ -76,8 +76,7 @@ BY_RULE = [
 @pytest.mark.parametrize(("numbers", "collapsed", "name", "reason"), BY_RULE)
 def test_either_rule_is_enough_and_both_must_be_kept(numbers, collapsed, name, reason):
     mauve, perplexity = numbers
-    table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, mauve, 0.1, perplexity))
-    row = flag(table).iloc[1]
+    row = flag(table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, mauve, 0.1, perplexity))).iloc[1]
     assert (row["collapsed"], row["collapse_class"], " and ".join(row["collapse_reason"])) == (collapsed, name, reason)
 
 

@@ -85,8 +85,7 @@ def test_what_was_not_measured_has_no_flag():
     assert flags_of(table, evidence, {"ma": INFO["ma"]}) == [None]
     assert flags_of(table.query("method == 'gd'"), evidence) == [None], "there is no original"
     assert flags_of(table.assign(seed=[0, 1]), evidence) == [True], "another seed's original will do"
-    retrained = table.assign(method=["original", "retrained"])
-    assert over_erased(retrained, INFO, evidence) == [False, False]
+    assert over_erased(table.assign(method=["original", "retrained"]), INFO, evidence) == [False, False]
     assert over_erased(table.assign(method=["original", "holdout"]), INFO, evidence) == [False, None]
 
 

@@ -149,8 +149,7 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("changes", "definition", "reasons"), DIFFERENT)
 def test_what_differs_is_told_from_the_plan(compare, measured, ablation, changes, definition, reasons):
-    methods = replace(ablation, trials=ablation.trials[1:])
-    plan = changed(methods, **changes)
+    plan = changed(replace(ablation, trials=ablation.trials[1:]), **changes)
     frame = compare(plan, measured(plan, definition=definition))
     assert [told.partition(" (")[0] for told in obstacles(frame) if told != COLLAPSED_THERE] == reasons
     of_erasure, of_generation = cell(frame, "Ours", "ma"), cell(frame, "Ours", "mauve")
@@ -234,8 +233,7 @@ def test_cells_that_cannot_be_compared_are_not_passed(folder, measured, ablation
 def test_verify_names_rows_that_are_missing(folder, measured, ablation, capsys):
     records = measured(ablation)
     del records["random_em-0"]
-    fewer = replace(ablation, trials=ablation.trials[:-1])
-    assert cli.main(["verify", folder(fewer, records)]) == 2
+    assert cli.main(["verify", folder(replace(ablation, trials=ablation.trials[:-1]), records)]) == 2
     said = capsys.readouterr()
     assert f"Random & EM on {NEO}: 'random_em', seed 0, is not finished" in said.err
     assert f"Ours on {NEO}: no row of this sweep is emso with strength 7" in said.err

@@ -176,5 +176,4 @@ def test_non_dominated_points_are_those_of_a_search_over_all_pairs():
         points = generator.integers(0, 6, size=(8, 2)).astype(float)  # Many ties.
         beaten = [any((q <= p).all() and (q < p).any() for q in points) for p in points]
         assert non_dominated(*points.T).tolist() == [not one for one in beaten]
-    lacking = np.array([[1.0, 1.0], [0.0, math.nan], [math.nan, 0.0]])
-    assert non_dominated(*lacking.T).tolist() == [True, False, False]
+    assert non_dominated(*np.array([[1.0, 1.0], [0.0, math.nan], [math.nan, 0.0]]).T).tolist() == [True, False, False]

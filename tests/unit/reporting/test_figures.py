@@ -77,8 +77,7 @@ def test_seeds_become_a_mean_with_an_interval():
     assert (point.strength_range, other.strength_range, other.strength) == ("1", "1–1.5", 1.25)
     [surprise] = plane_curves(table, "perplexity", "ma")[0].points
     assert surprise.x_ends == pytest.approx((20 / factor, 20 * factor), 1e-4)
-    replicates = pd.concat([table, table.assign(replicate="other", ma=0.3)])
-    [point] = plane_curves(replicates, "mauve", "ma")[0].points
+    [point] = plane_curves(pd.concat([table, table.assign(replicate="other", ma=0.3)]), "mauve", "ma")[0].points
     assert (point.y, point.y_ends[1]) == pytest.approx((0.5, 0.5 + 12.7062 * 0.2), rel=1e-4), "two, with one degree"
 
 
@@ -90,8 +89,7 @@ def test_holes_are_left_out_and_their_curve_goes_on():
 
 
 def test_a_walked_point_lies_between_its_neighbours_on_the_curve():
-    walked = frame(("emso", 1.5, 0, 0.15, 0.7, 21.5, 0.72, None)).assign(until="ma=0.75")
-    table = pd.concat([frame(*ROWS), walked])
+    table = pd.concat([frame(*ROWS), frame(("emso", 1.5, 0, 0.15, 0.7, 21.5, 0.72, None)).assign(until="ma=0.75")])
     [emso] = [curve for curve in plane_curves(table, "mauve", "ma") if curve.variant == "emso"]
     assert [point.strength for point in emso.points] == [1, 1.5, 2]
 

@@ -92,8 +92,7 @@ def test_the_terminal_shows_styles_and_no_control_characters():
 
 def test_no_mark_is_given_to_the_only_row_and_equal_numbers_share_theirs():
     columns = [Column("label", "Method"), Column("x", "X", "number", better="higher")]
-    alone = pd.DataFrame({"label": ["a", "b"], "x": [0.5, math.nan]})
-    assert "**" not in render(alone, columns, "markdown")
+    assert "**" not in render(pd.DataFrame({"label": ["a", "b"], "x": [0.5, math.nan]}), columns, "markdown")
     alike = render(pd.DataFrame({"label": ["a", "b", "c"], "x": [0.5, 0.5, 0.1]}), columns, "markdown")
     assert (alike.count("**0.500**"), "<u>" in alike) == (2, False)
     printed = render(pd.DataFrame({"label": list("abcd"), "x": [0.5001, 0.4999, 0.1, 0.1001]}), columns, "markdown")
