@@ -11,8 +11,7 @@ from harness.miniature import texts
 
 def test_texts_are_as_many_as_the_constants_say_and_no_two_roles_share_one():
     roles = {role: texts(role) for role in ("forget", "holdout", "retain", "utility", "validation")}
-    numbers = [miniature.FORGET_RECORDS, miniature.UNSEEN_RECORDS, 768, 640, 224]
-    assert list(map(len, roles.values())) == numbers
+    assert [*map(len, roles.values())] == [miniature.FORGET_RECORDS, miniature.UNSEEN_RECORDS, 768, 640, 224]
     every = [text for held in roles.values() for text in held]
     assert len(every) == len(set(every))
 

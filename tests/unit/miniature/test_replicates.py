@@ -50,8 +50,7 @@ def names(found):
 def test_replicates_in_whole_folders_are_averaged_with_the_shipped_model(planned, make_replicate):
     one, two = make_replicate(1), make_replicate(2)
     found = planned(f"[miniature-m, {two}, miniature-s, {one}]")
-    shared = dict.fromkeys([str(two), "miniature-s", str(one)], "miniature-s")
-    assert names(found) == {"miniature-m": None, **shared}
+    assert names(found) == {"miniature-m": None, **dict.fromkeys([str(two), "miniature-s", str(one)], "miniature-s")}
     places = {spec.model.id: spec.model.location for spec in found.trials}
     assert (places[str(one)], places[str(two)]) == (str(one / "original"), str(two / "original"))
     retrained = {spec.model.id: spec.retrained.location for spec in found.trials if spec.method == "retrained"}
@@ -116,8 +115,7 @@ def test_the_table_names_replicates_and_ranks_their_mean(make_row, make_plan, ma
         records[spec.trial_id] = [make_measurement(spec, strength), of_generation]
     _, ranked = make_ranked(make_plan(*specs), records)
     measured = restore_replicates(ranked.table)
-    said = dict(zip(measured["model"], measured["replicate_of"], strict=True))
-    assert said == {"a": "tiny", "b": "tiny", "c": ""}
+    assert dict(zip(measured["model"], measured["replicate_of"], strict=True)) == {"a": "tiny", "b": "tiny", "c": ""}
     assert set(measured["seed"]) == {0}
     assert list(ranked.ranking["model"]) == ["tiny", "tiny", "c", "c"]
     assert list(ranked.ranking["seeds"]) == [2, 2, 1, 1]

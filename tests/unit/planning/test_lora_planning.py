@@ -24,8 +24,7 @@ def test_without_lora_every_identity_is_what_it_was(make_spec):
     spec = make_spec()
     assert spec.identified(is_cumulative=True).trial_id == "aa20b8a188258c5d"
     assert memorized_key(spec) == "06289a78f928f5aa"
-    adapter = make_spec(training=Training(lora=LoRA(rank=2)))
-    assert adapter.identified(is_cumulative=True).trial_id == "a530f2d5d2d1db38"
+    assert make_spec(training=Training(lora=LoRA(rank=2))).identified(is_cumulative=True).trial_id == "a530f2d5d2d1db38"
 
 
 def test_what_is_trained_has_it_in_its_identity_and_nothing_else(trials):

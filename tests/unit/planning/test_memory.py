@@ -55,8 +55,7 @@ def specs(tmp_path):
 
 def erase(spec, artifacts):
     task = ErasingTask(spec, artifacts, spec.strengths, lambda message: None)
-    settings = {**spec.settings, spec.strength_name: spec.strengths[-1]}
-    for _ in METHODS.configure(spec.method, settings).erase(task):
+    for _ in METHODS.configure(spec.method, {**spec.settings, spec.strength_name: spec.strengths[-1]}).erase(task):
         pass
 
 

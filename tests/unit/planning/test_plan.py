@@ -137,12 +137,11 @@ def test_lists_multiply_and_training_is_an_axis_like_any_setting(planned):
     assert named == {"emso(early_stop=null)": None, "emso(early_stop=1.05)": 1.05}
     grid = "methods.emso={epochs: [2, 1], k: [2, 3], training: {learning_rate: [1e-5, 4e-5], global_batch: 8}}"
     rows = {spec.variant: spec for spec in planned(grid, "seeds=[0]").trials if spec.method == "emso"}
-    names = [f"emso(k={k},learning_rate={rate})" for k in (2, 3) for rate in (1e-05, 4e-05)]
+    settings = [(k, rate) for k in (2, 3) for rate in (1e-5, 4e-5)]
+    names = [f"emso(k={k},learning_rate={rate})" for k, rate in settings]
     assert list(rows) == names
     assert {spec.strengths for spec in rows.values()} == {(1, 2)}
-    assert [(rows[name].settings["k"], rows[name].training.learning_rate) for name in names] == [
-        *((2, 1e-5), (2, 4e-5)), *((3, 1e-5), (3, 4e-5))
-    ]  # fmt: skip
+    assert [(rows[name].settings["k"], rows[name].training.learning_rate) for name in names] == settings
     assert rows[names[0]].label == "EMSO (k=2,learning_rate=1e-05)"
     assert {spec.training.global_batch for spec in rows.values()} == {8}, "one value sets no rows apart"
     assert len({spec.trial_id for spec in rows.values()}) == 4

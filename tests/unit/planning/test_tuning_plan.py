@@ -87,8 +87,7 @@ def test_the_file_replaces_what_is_declared_and_adds_to_it(planned):
     expected |= {"k": Choice(values=(3,)), "loss": Choice(values=("nll", "em")), "selection": Choice(values=("all",))}
     assert emso.space == expected
     assert type(emso.space[RATE].low) is float, "a setting's own type: ids are made of it"
-    nearest = {"epochs": 5, "k": 3, "loss": "em", "selection": "all", RATE: 1.0}
-    assert emso.defaults == nearest, "that may be tried"
+    assert emso.defaults == {"epochs": 5, "k": 3, "loss": "em", "selection": "all", RATE: 1.0}, "the nearest allowed"
 
 
 def test_a_strength_that_the_row_fixes_is_the_only_one(planned):
