@@ -90,10 +90,8 @@ def errors(records):
 def test_what_an_evaluator_was_lent_and_changed_is_named(lent, harm):
     model, task = lent
     does, what = REFUSED[harm]
-    with (
-        pytest.raises(TrialError, match=f"^the evaluator 'x' changed .*{re.escape(what)}"),
-        guarded("the evaluator 'x'", task.changes),
-    ):
+    said = f"^the evaluator 'x' changed .*{re.escape(what)}"
+    with pytest.raises(TrialError, match=said), guarded("the evaluator 'x'", task.changes):
         does(model, task)
 
 
@@ -153,7 +151,6 @@ def test_a_generator_keeps_its_own_state_and_lends_it_to_nobody(run):
     harms = ("yields without gradients", "none")
     polite, sound = run(*(spec_of(harm, harm, "harmful_method", (1, 2)) for harm in harms))
     assert errors(polite) == []
-    assert len(numbers(polite)) == 2
     assert [counted["gradients"] for counted in numbers(polite)] == [1.0, 1.0], "evaluators run with gradients on"
     assert numbers(polite) == numbers(sound)
 

@@ -82,8 +82,7 @@ def ran(results, folders, watch=lambda event: None, **workers):
 
 @pytest.mark.parametrize("count", [1, 2, 9])
 def test_what_trials_share_is_built_once_and_before_them(folders, make_row, results_of, count):
-    rows = [make_row("ta", (0.1,), seed, reference="memorized_model") for seed in range(3)]
-    rows.append(make_row("original"))
+    rows = [*(make_row("ta", (0.1,), seed, reference="memorized_model") for seed in range(3)), make_row("original")]
     execute = ran(results_of(*rows), folders, count=count)
     shared, own = execute.begun[:2], [name for name in execute.begun[2:] if not name.startswith("original")]
     assert [name.split("-")[0] for name in shared] == ["prepare", "memorize"]

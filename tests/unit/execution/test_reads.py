@@ -39,8 +39,7 @@ def planned(plan_text, tmp_path, attack):
     """Return a planner of FILE with changes, beside sixteen letters and passages of 60 bytes."""
     for name in ("letters", "passages"):
         texts = (f"{name} {number:02} {test_holdout.noise(f'{name} {number}')}" for number in range(16))
-        lines = [json.dumps({"text": text}) for text in texts]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
     return partial(plan_text, test_holdout.FILE.replace("generation: ", "language_modelling: , loss_attack: "))
 
 

@@ -129,9 +129,8 @@ def test_any_changed_byte_of_a_middle_line_drops_it_and_warns_once(tmp_path, cap
 
 @pytest.mark.parametrize(("change", "clause"), [({"colour": "red"}, "'colour'"), ({"kind": "banquet"}, "'banquet'")])
 def test_a_sealed_line_that_is_no_record_is_named(tmp_path, change, clause):
-    journal = Journal(tmp_path)
+    journal, path = Journal(tmp_path), tmp_path / "t.jsonl"
     journal.append(Failed(trial_id="t", error="E", log=()))
-    path = tmp_path / "t.jsonl"
     body = json.loads(path.read_text()) | change
     del body["checksum"]
     text = json.dumps(body, separators=(",", ":")).encode()
@@ -142,8 +141,7 @@ def test_a_sealed_line_that_is_no_record_is_named(tmp_path, change, clause):
 
 def test_of_duplicates_the_last_wins_and_other_keys_are_left_out(spec, measured):
     records = [measured(strength, numbers={"el_3": el}) for strength, el in ((1, 0.1), (2, 0.2), (1, 0.3))]
-    records.append(measured(1, numbers={"el_3": 0.4}, key="new"))
-    points = trial_results(spec, records).measured
+    points = trial_results(spec, [*records, measured(1, numbers={"el_3": 0.4}, key="new")]).measured
     numbers = {point.strength: [measurement.numbers["el_3"] for measurement in point.measurements] for point in points}
     assert numbers == {1: [0.3], 2: [0.2]}
 
