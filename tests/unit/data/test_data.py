@@ -48,12 +48,11 @@ def refusal(tokenizer):
 
 def test_forget_texts_are_cut_padded_and_counted(tokenizer, jsonl):
     found = load_forget(jsonl([b'\xef\xbb\xbf{"text": "abcdef"}\r', "abcdefghijkl"]), tokenizer, VOCABULARY)
-    assert found.tokens_NT.shape == (2, 8)
+    assert (found.tokens_NT.shape, found.prefix_tokens) == ((2, 8), 3)
     assert found.tokens_NT.dtype == found.lengths_N.dtype == torch.int64
     assert found.lengths_N.tolist() == [6, 8]
     assert found.tokens_NT[0, 6:].tolist() == [0, 0]
     assert tokenizer.decode(found.tokens_NT[1]) == "abcdefgh"
-    assert found.prefix_tokens == 3
 
 
 def test_every_unusable_line_is_named_at_once(refusal, jsonl):
@@ -121,8 +120,7 @@ def test_held_texts_skip_what_is_too_short_and_have_no_prefix(tokenizer, refusal
     source = jsonl(lines, sequences=3, sequence_tokens=45)
     for load in (load_retain, load_validation):
         found = load(source, tokenizer, VOCABULARY)
-        assert found.lengths_N.tolist() == [45, 40, 45]
-        assert found.prefix_tokens == 1
+        assert (found.lengths_N.tolist(), found.prefix_tokens) == ([45, 40, 45], 1)
     assert load_retain(source, tokenizer, VOCABULARY, 40).tokens_NT.shape == (3, 40)
     fourth = jsonl(lines, sequences=4, sequence_tokens=45)
     assert "3 texts of at least 32 tokens are there, and 4 are needed" in refusal(fourth, load_retain)
@@ -131,10 +129,8 @@ def test_held_texts_skip_what_is_too_short_and_have_no_prefix(tokenizer, refusal
 def test_utility_texts_are_a_prompt_and_a_whole_reference(tokenizer, jsonl):
     source = jsonl(["too short", "0123456789abcdef", "x" * 12], sequences=2, prefix_tokens=4, sequence_tokens=12)
     found = load_utility(source, tokenizer, VOCABULARY)
-    assert found.prompts_NT.shape == (2, 4)
-    assert found.references_NT.shape == (2, 8)
-    assert found.prompt_texts == ("0123", "xxxx")
-    assert found.reference_texts == ("456789ab", "x" * 8)
+    assert (found.prompts_NT.shape, found.references_NT.shape) == ((2, 4), (2, 8))
+    assert (found.prompt_texts, found.reference_texts) == (("0123", "xxxx"), ("456789ab", "x" * 8))
 
 
 def test_digests_name_contents_and_prefix_only(tokenizer, jsonl, npy):
@@ -180,8 +176,7 @@ def test_a_configuration_of_the_card_is_no_folder_of_its_name(tokenizer, refusal
     for split in ("forget", "holdout"):
         pandas.DataFrame({"text": [f"{split} text"]}).to_parquet(tmp_path / "raw" / f"{split}-00000-of-00001.parquet")
     files = [f"{{split: {split}, path: raw/{split}-*}}" for split in ("forget", "holdout")]
-    card = f"---\nconfigs:\n- config_name: raw\n  data_files: [{', '.join(files)}]\n---\n"
-    (tmp_path / "README.md").write_text(card)
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n- config_name: raw\n  data_files: [{', '.join(files)}]\n---\n")
     source = Source(source="hub", path=str(tmp_path), name="raw", split="holdout", prefix_tokens=3)
     rows = load_forget(source, tokenizer, VOCABULARY)
     assert tokenizer.decode(rows.tokens_NT[0, : rows.lengths_N[0]]) == "holdout text"

@@ -49,10 +49,9 @@ ROWS = {
          "endings": ["  on [step] and on.", "up [title] down", "it's \"off\"", "in"], "label": "3"},
     ],
 }  # fmt: skip
-THEIRS = {name: f"{name}/{name}.yaml" for name in ("piqa", "pubmedqa", "hellaswag")} | {
-    **{"arc_easy": "arc/arc_easy.yaml", "copa": "super_glue/copa/default.yaml"},
-    "winogrande": "winogrande/default.yaml",
-}
+THEIRS = {name: f"{name}/{name}.yaml" for name in ("piqa", "pubmedqa", "hellaswag")}
+THEIRS |= {"arc_easy": "arc/arc_easy.yaml", "copa": "super_glue/copa/default.yaml"}
+THEIRS |= {"winogrande": "winogrande/default.yaml"}
 
 
 @pytest.fixture(autouse=True)
@@ -177,8 +176,7 @@ def test_the_digest_of_the_files_is_an_input(folder, tmp_path):
 def test_files_are_read_as_their_authors_publish_them(tmp_path):
     (tmp_path / "piqa_dev.jsonl").write_text(json.dumps({"id": "x", "goal": "g", "sol1": "a", "sol2": "b"}))
     (tmp_path / "piqa_dev_labels.lst").write_text("1\n")
-    [row] = read_questions("piqa", tmp_path)
-    assert row["label"] == 1
+    assert [row["label"] for row in read_questions("piqa", tmp_path)] == [1]
     answered = {"123": {"QUESTION": "Q?", "CONTEXTS": ["A.", "B."], "final_decision": "no"}}
     (tmp_path / "pubmedqa_labeled.json").write_text(json.dumps(answered))
     [row] = read_questions("pubmedqa", tmp_path)

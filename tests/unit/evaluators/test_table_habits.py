@@ -104,11 +104,10 @@ def test_sequences_are_tokenised_again_at_their_lengths(make_sequences):
     letter = tokenizer.convert_tokens_to_ids
     a, b, c, d, ab = (letter(token) for token in ("a", "b", "c", "d", "ab"))
     # A half is the first byte of é: no character alone, three bytes when it is written as one.
-    comma, space, half = letter(","), letter("Ġ"), letter("Ã")
-    rows = [[a, b, c, d], [c, d, c, d], [c, space, comma, d], [half, d, c], [tokenizer.eos_token_id, c, d]]
+    comma, space, half, end = letter(","), letter("Ġ"), letter("Ã"), tokenizer.eos_token_id
+    rows = [[a, b, c, d], [c, d, c, d], [c, space, comma, d], [half, d, c], [end, c, d]]
     found = retokenized(tokenizer, make_sequences(rows))
     again = [row[:length] for row, length in zip(found.tokens_NT.tolist(), found.lengths_N.tolist(), strict=True)]
-    end = tokenizer.eos_token_id
     assert again == [[end, ab, c, d], [c, d, c, d], [end, c, comma, d], [letter(token) for token in "ï¿½"], [end, c, d]]
 
 
@@ -118,8 +117,7 @@ def test_sequences_are_tokenised_again_at_their_lengths(make_sequences):
 def test_writing_ends_at_the_end_of_text(measuring):
     """A text of 20 letters, looked at after 4, 8, 12 and 16: written are efghij, ij, mnopqrst and qrst, then an end."""
     tokenizer, text = byte_tokenizer(), "abcdefghijklmnopqrst"
-    ids = tokenizer(text)["input_ids"]
-    end = tokenizer.eos_token_id
+    ids, end = tokenizer(text)["input_ids"], tokenizer.eos_token_id
     found = numbers_of(measuring(tokenizer, [*ids[:10], end, *ids[11:], end, *ids], [text], utility=text, tokens=20))
     # 4 of 4 trigrams, no trigram at all, 6 of 6, 2 of 2
     assert found["el_3"] == pytest.approx((1 + 0 + 1 + 1) / 4)

@@ -117,8 +117,7 @@ def test_configurations_that_fit_no_language_model(folder, name):
     own = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(own | changes if isinstance(changes, dict) else changes))
     said = refusals(folder)
-    assert len(said) == 2
-    assert all(reason in message for message in said), said
+    assert [reason in message for message in said] == [True, True], said
 
 
 def test_a_pickle_is_refused_with_the_command_that_converts_it(folder, monkeypatch):

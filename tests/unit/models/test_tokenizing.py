@@ -129,11 +129,9 @@ def test_a_judge_may_have_a_head_that_is_narrower_than_its_states(make_tokenizer
 
 
 def test_texts_that_continue_others_are_read_and_written_without_a_space_of_the_tokenizers(make_tokenizer, tmp_path):
-    characters = {character: number for number, character in enumerate("▁abcd\n")}
-    backend = Tokenizer(models.BPE(characters, []))
+    backend = Tokenizer(models.BPE({character: number for number, character in enumerate("▁abcd\n")}, []))
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    spaces = decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)
-    backend.decoder = decoders.Sequence(list(spaces))
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
     whole = tokenizer("ab cd")["input_ids"]
     for place, text in ((3, " cd"), (2, "b cd"), (6, "")):

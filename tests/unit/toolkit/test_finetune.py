@@ -213,8 +213,7 @@ def test_it_trains_wherever_it_is_called_and_leaves_the_model_and_the_process_al
     lent = copy.deepcopy(model).requires_grad_(False)
     before, expected = fingerprints("model", lent), trained(model, forget, (1, 2))
     with surroundings():
-        state = ProcessState()
-        found = {}
+        state, found = ProcessState(), {}
         for step, copied in trained_briefly(lent, forget, steps=(1, 2), learning_rate=RATE, batch=3, seed=0):
             assert state.changed() == []
             assert not copied.training
