@@ -26,8 +26,7 @@ def test_every_section_of_the_report_is_in_its_list():
 
 def test_no_utils_and_no_packages_among_the_tests():
     assert [path for path in SOURCES if path.stem in ("utils", "helpers", "common", "misc")] == []
-    packages = [path for path in (ROOT / "tests").rglob("__init__.py") if "plugin_package" not in path.parts]
-    assert packages == []
+    assert [path for path in (ROOT / "tests").rglob("__init__.py") if "plugin_package" not in path.parts] == []
 
 
 def test_no_path_is_edited():
@@ -35,16 +34,14 @@ def test_no_path_is_edited():
 
 
 def test_csv_is_written_in_one_place():
-    writers = [path.name for path in (ROOT / "harness").rglob("*.py") if ".to_csv(" in path.read_text()]
-    assert writers == ["table.py"]
+    assert [path.name for path in (ROOT / "harness").rglob("*.py") if ".to_csv(" in path.read_text()] == ["table.py"]
 
 
 def test_the_architecture_page_shows_every_folder_and_files_that_are_there():
     page = (ROOT / "docs" / "architecture.md").read_text()
     folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
     folders += [path for path in (ROOT / "harness").iterdir() if path.is_dir()]
-    missing = [path.name for path in folders if path.name != "__pycache__" and f"{path.name}/" not in page]
-    assert missing == []
+    assert [path.name for path in folders if path.name != "__pycache__" and f"{path.name}/" not in page] == []
     files = set(re.findall(r"`([\w/]+\.py)`", page))
     assert len(files) > 40
     assert [file for file in sorted(files) if not any((ROOT / room / file).is_file() for room in ("", "harness"))] == []
