@@ -475,8 +475,7 @@ def measured(monkeypatch):
             kept.append(elsewhere.submit(load_model, checkpoint, dtype).result())
         return copy.deepcopy(kept[-1])
 
-    for room in (tasks.loading, trial):
-        monkeypatch.setattr(room, "load_model", counted)
+    monkeypatch.setattr(tasks.loading, "load_model", counted)
 
     def run(work):
         gc.collect()  # What is left over from before and freed meanwhile would count as less.
