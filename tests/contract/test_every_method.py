@@ -61,4 +61,6 @@ class TestEveryOtherMethodOnOtherFamilies(OnAnotherFamily):
     @pytest.fixture(params=[name for name in METHODS.names() if name != "emso"])
     def name(self, request):
         self.may_keep_likelihood = request.param in LESS_THAN_LIKELIHOOD
+        # It weights a text that is recited so well by nearly 0, and the retain loss would hide its direction.
+        self.settings = {"retain_weight": 0.0} if request.param == "satimp" else {}
         return request.param
