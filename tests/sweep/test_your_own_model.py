@@ -77,7 +77,7 @@ def test_from_an_audit_to_an_erased_checkpoint(original, hub_cache, capfd):
     assert lethe(EXPORT[1:]) == 0
     capfd.readouterr()
     assert lethe(AFTER[1:]) == 0
-    assert "Against the original: MA of the texts " in capfd.readouterr().out
+    assert "Against the original: recited texts " in capfd.readouterr().out
     [code] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     names = {}
     exec(code, names)
