@@ -31,6 +31,7 @@ class CurvePoint(NamedTuple):
 
     strength: float
     strength_range: str
+    """`1.5`, or `1–1.5` where the seeds differ."""
     x: float
     y: float
     x_ends: tuple[float, float]
@@ -62,8 +63,8 @@ def curves(table: pd.DataFrame, model: str, x: contracts.Metric, y: contracts.Me
         for seeds in repeats_of_points(rows):
             (x_mean, x_ends), (y_mean, y_ends) = _mean_and_ends(seeds, x), _mean_and_ends(seeds, y)
             if math.isfinite(x_mean) and math.isfinite(y_mean):
-                strength, between = float(seeds["strength"].mean()), strengths(list(seeds["strength"]))
-                points.append(CurvePoint(strength, between, x_mean, y_mean, x_ends, y_ends, state_of_repeats(seeds)))
+                mean, text = float(seeds["strength"].mean()), strengths(list(seeds["strength"]))
+                points.append(CurvePoint(mean, text, x_mean, y_mean, x_ends, y_ends, state_of_repeats(seeds)))
         if points:
             method, label = str(rows["method"].iloc[0]), str(rows["label"].iloc[0])
             points.sort(key=lambda point: point.strength)  # Walked points are rows of their own.

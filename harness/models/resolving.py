@@ -256,9 +256,9 @@ def _convert(file: Path, folder: Path) -> None:
         size, free = 4 * sum(int(tensor.n_elements) for tensor in reader.tensors), shutil.disk_usage(folder).free
         pre_tokenizer = reader.fields["tokenizer.ggml.pre"].contents()
         if size < free:
-            place = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-            tokenizer = AutoTokenizer.from_pretrained(**place)
-            quantised = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
+            gguf = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+            tokenizer = AutoTokenizer.from_pretrained(**gguf)
+            quantised = AutoModelForCausalLM.from_pretrained(**gguf, dtype=torch.float32)
     except Exception as error:  # A damaged file makes transformers and gguf raise just about anything.
         reason = f"({type(error).__name__}). {' '.join(str(error).split())}"
         raise ModelError(f"{file} cannot be converted to safetensors {reason}") from error

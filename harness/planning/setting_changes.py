@@ -115,14 +115,16 @@ def _identity(spec: Trial) -> str:
 
 def changed_code_sentence(results: Results) -> str:
     """Return a sentence on the plugins whose code has changed under the same version, and a remedy; '' without any."""
-    files = []
+    counts_by_file: dict[str, list[str]] = {}
     for (kind, name, number, code), count in sorted(Counter(_made(results)).items()):
         try:
             plugin = EVALUATORS.load(name) if kind == "measurement" else METHODS.load(name)
         except PluginError:  # A journal can be read without the plugins behind it.
             continue
         if code and plugin.version == number and plugin_digest(plugin) != code:
-            files.append(f"{plugin.__module__.replace('.', '/')}.py (version {number}, {amount(count, kind)})")
+            file = f"{plugin.__module__.replace('.', '/')}.py (version {number}"
+            counts_by_file.setdefault(file, []).append(amount(count, kind))
+    files = [f"{file}, {', '.join(counts)})" for file, counts in counts_by_file.items()]
     since = f"Code has changed since results were made, but no version: {', '.join(files)}, or their imports."
     return f"{since} Raise `version` in a file to make its results again, or add --keep to keep all." if files else ""
 

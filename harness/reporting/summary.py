@@ -145,8 +145,8 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
 def _what_to_do(model: str, analysis: Analysis, rows: pd.DataFrame, sound: pd.DataFrame) -> tuple[str, str]:
     point, results = recommended_point(model, analysis), analysis.results
     if point is None:
-        is_over = not len(sound) and not rows["gets_there"].eq("not run").any()
-        return "Try a milder level (until), another learning rate, or other methods." if is_over else "", ""
+        is_stuck = not len(sound) and not rows["gets_there"].eq("not run").any()
+        return "Try a milder level (until), another learning rate, or other methods." if is_stuck else "", ""
     folder, spec = results.folder, point.spec
     is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / point.erased_key).is_dir()
     elsewhere = ["--results", folder.parent.name or "."] if folder and folder.parent.name != "results" else []
@@ -219,7 +219,7 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
     faults += [f"Over-erased, so not ranked: {_names(over)}."] if over else []
     faults += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
     faults.append(caveats.unfinished_trials(analysis.results))
-    nothing = f"No method has a rank{': ranking.at names other strengths' if collapsed or over or idle else ' yet'}."
+    nothing = f"No method has a rank{': set ranking.at to other strengths' if collapsed or over or idle else ' yet'}."
     finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else nothing
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")
     do = "To see each method's price where all erase equally, add to the sweep file:" if runs else ""

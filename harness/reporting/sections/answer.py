@@ -87,11 +87,7 @@ def answer_figure(answer: Answer, plan: Plan, looks: style.Styles, width: float 
         handles.append(Line2D([], [], color=style.SOFT, linestyle="--", linewidth=0.9, label="never-seen model"))
     if any(rows["broken"].eq(True).any() for rows in frames.values()):
         handles.append(style.legend_handle("broken", style.RED, "o"))
-    note = (
-        "Bars: 95 % interval over runs and prompts."
-        if max(runs) >= MIN_RUNS
-        else f"No bars: they need {MIN_RUNS} runs."
-    )
+    note = "Bars: 95 % interval over runs and prompts." if max(runs) >= MIN_RUNS else f"No bars: under {MIN_RUNS} runs."
     style.legend_below(figure, handles, note, width)
     return figure
 

@@ -343,7 +343,7 @@ def test_without_levels_the_card_names_what_is_over_erased(analysed):
     row = {"label": "A", "model": "miniature-m", "rank_average": "", "collapsed": False, "unranked": "over-erased on 1"}
     object.__setattr__(analysis.ranked, "ranking", pd.DataFrame([row]))
     assert "Over-erased, so not ranked: A on 1." in card_of(analysis)["Wrong"]
-    assert card_of(analysis)["Seen"] == "No method has a rank: ranking.at names other strengths."
+    assert card_of(analysis)["Seen"] == "No method has a rank: set ranking.at to other strengths."
 
 
 def test_what_the_card_exports_can_be_checked_on_the_texts_in_their_file(analysed):
@@ -373,7 +373,6 @@ def test_a_miss_of_several_runs_has_the_reason_of_the_nearest(analysed):
     analysis = analysed(seeds=2, a={"miss": (0.9, 5), "reason": "first"})
     [*_, last] = [trial for trial in analysis.results.trials if trial.walked]
     object.__setattr__(last, "walked", replace(last.walked, reason="nearer", nearest=last.walked.nearest | {"ma": 0.8}))
-    vars(analysis).pop("answer", None)
     assert rows_of(analysis).loc["a", ["nearest", "reason"]].tolist() == [0.8, "nearer"]
 
 

@@ -92,12 +92,14 @@ def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
     assert sweep().results.trials[-1].spec.method_version == 99, "measured again under the next version"
 
 
-def test_a_walk_that_missed_its_level_is_by_its_code_too(sweep, monkeypatch):
-    until = ["until={ma: [0.01]}", "name=missed"]
-    assert not sweep(overrides=until).results.trials[-1].walked.reached
-    monkeypatch.setattr("harness.planning.setting_changes.plugin_digest", lambda plugin: f"edited {plugin.__name__}")
-    with pytest.raises(Exception, match=rf"{FILES[0][0]} \(version {FILES[0][1]}, 1 walk\)"):
-        sweep(overrides=until)
+def test_a_walk_is_by_its_code_too_and_its_file_is_named_once(sweep, monkeypatch):
+    for name, level, counts in (("missed", 0.01, "1 walk"), ("reached", 0.9, "1 point, 1 walk")):
+        until = [f"until={{ma: [{level}]}}", f"name={name}"]
+        assert sweep(overrides=until).results.trials[-1].walked.reached == (name == "reached")
+        with monkeypatch.context() as patch:
+            patch.setattr(setting_changes, "plugin_digest", lambda plugin: f"edited {plugin.__name__}")
+            with pytest.raises(Exception, match=rf"{FILES[0][0]} \(version {FILES[0][1]}, {counts}\)"):
+                sweep(overrides=until)
 
 
 def test_a_stored_model_is_taken_where_the_journal_has_its_point_and_by_the_code_that_made_it(sweep, monkeypatch):
