@@ -25,8 +25,8 @@ Runs of earlier sweeps deviated by .10 to .48 in the logarithm, mostly by less t
 COLUMNS = (
     "model", "level", "variant", "label", "gets_there", "reached", "runs", "strength", "setting", "nearest",
     "nearest_at", "reason", "ma", "price", "price_low", "price_high", "unseen_ma", "unseen_ma_before",
-    "unseen_nll_rise", "collapsed", "over_erased", "broken", "is_reference", "ratio", "ratio_low", "ratio_high",
-    "verdict", "item_variance", "comes_back", "budget", "points",
+    "unseen_nll_rise", "collapsed", "over_erased", "broken", "collapsed_seeds", "over_erased_seeds", "is_reference",
+    "ratio", "ratio_low", "ratio_high", "verdict", "item_variance", "comes_back", "budget", "points",
 )  # fmt: skip
 _RUN = [REPLICATE, "replicate_seed"]
 
@@ -180,6 +180,7 @@ def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
     means = {"ma": _mean(points, "ma"), "unseen_ma": _mean(points, "unseen_ma")}
     means |= {"unseen_ma_before": _mean(starts, "unseen_ma")}
     means |= {"unseen_nll_rise": _mean(points, "unseen_nll") - _mean(starts, "unseen_nll")}
+    means |= {f"{name}_seeds": int(points[name].eq(True).sum()) for name in flags}
     return {**means, **flags, "broken": damage.is_any(flags.values())}
 
 

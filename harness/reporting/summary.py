@@ -176,8 +176,12 @@ def export_folder(spec: Trial, analysis: Analysis) -> str:
 def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     head, plan, sentences = analysis.answer.heads[model], analysis.results.plan, []
     for name, word in (("over_erased", "over-erased"), ("collapsed", "collapsed")):
-        if len(names := rows[rows[name].eq(True)]["label"]):
+        flagged = rows[rows[name].eq(True)].to_dict("records")
+        if names := [row["label"] + _on_seeds(row, name) for row in flagged]:
             sentences.append(f"{word.capitalize()}, so not recommended: {_names(names)}.")
+    partly = rows[(rows["over_erased_seeds"] > 0) & ~rows["over_erased"].eq(True)].to_dict("records")
+    names = [row["label"] + _on_seeds(row, "over_erased") for row in partly]
+    sentences += [f"Over-erased, though not on most seeds: {_names(names)}."] if names else []
     labels, missed = [], rows[rows["reached"] < rows["runs"]].to_dict("records")
     for row in missed:
         part = f"in {row['runs'] - row['reached']} of {row['runs']} runs, " if row["reached"] else ""
@@ -275,12 +279,18 @@ def _gets_there(row: Mapping[Any, Any], runs: int) -> str:
         return "not run"
     if not row["reached"]:
         return f"no: {nearest_text(row)}".removesuffix(": ")
-    broken = [name.replace("_", "-") for name in ("collapsed", "over_erased") if row[name] is True]
+    names = [name for name in ("collapsed", "over_erased") if row[f"{name}_seeds"]]
+    damages = " and ".join(name.replace("_", "-") + _on_seeds(row, name) for name in names)
     part = f", in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
     part += f", {row['runs']} of {runs} runs done" if row["runs"] < runs else ""
-    but = f", but broken: {' and '.join(broken)}" if broken else ""
+    but = f", {'but broken: ' if row['broken'] is True else ''}{damages}" if damages else ""
     setting = "" if ";" in row["setting"] else row["setting"]  # Several, of several searches, are in answer.csv.
     return f"yes{part}{but} ({', '.join(filter(None, [row['strength'], setting]))})"
+
+
+def _on_seeds(row: Mapping[Any, Any], name: str) -> str:
+    count, seeds = row[f"{name}_seeds"], len(row["points"])
+    return f" on {count} of {seeds} seeds" if count < seeds else ""
 
 
 def _comes_back(row: Mapping[Any, Any]) -> str:

@@ -238,8 +238,13 @@ def test_damage_is_told_against_the_originals_of_the_runs_that_got_there(analyse
 @pytest.mark.parametrize(("flags", "broken"), [([True, True, None], True), ([True, False, None], None),
                                                ([None, False, False], False), ([True, False], False)])  # fmt: skip
 def test_most_runs_decide_whether_a_row_is_over_erased_if_those_measured_do(analysed, flags, broken):
-    row = rows_of(analysed(seeds=len(flags), a={"price": 1.0, "over": flags})).loc["a"]
-    assert [row["over_erased"], row["broken"]] == [broken, broken]
+    analysis = analysed(seeds=len(flags), a={"price": 1.0, "over": flags})
+    row, count = rows_of(analysis).loc["a"], f"over-erased on {flags.count(True)} of {len(flags)} seeds"
+    assert [row["over_erased"], row["broken"], row["over_erased_seeds"]] == [broken, broken, flags.count(True)]
+    there = f"yes, but broken: {count}" if broken else f"yes, {count}" if True in flags else "yes"
+    assert f"| {there} (epochs 2)" in answer_markdown(analysis)
+    partly = "Over-erased, though not on most seeds: A on 1 of" in card_of(analysis)["Wrong"]
+    assert partly == (True in flags and not broken)
 
 
 def test_a_run_more_takes_the_walks_that_missed_too(analysed):
