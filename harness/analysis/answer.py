@@ -162,13 +162,15 @@ def _walk(
         texts = {name: f"{value:.3g}" if isinstance(value, float) else str(value) for name, value in searched.items()}
         settings.append(", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {texts[name]}" for name in texts))
     name = walks[0].spec.strength_name if walks else ""
-    row: dict[str, Any] = {"gets_there": "yes" if measured else "no" if missed else "not run"}
-    row |= {"reached": len({_run(point.spec) for point in measured}), "runs": _count_runs(walks)}
+    failed = [study for study in studies if study.is_failed]
+    row: dict[str, Any] = {"gets_there": "yes" if measured else "no" if missed or failed else "not run"}
+    failed_runs = sum(len(study.spec.seeds) for study in failed)
+    row |= {"reached": len({_run(point.spec) for point in measured}), "runs": _count_runs(walks) + failed_runs}
     strengths = seeds.strengths([float(point.strength or 0) for point in measured])
     row |= {"strength": f"{name} {strengths}" if measured else "", "setting": "; ".join(dict.fromkeys(settings))}
     row |= {"nearest": float(nearest.nearest["ma"]) if nearest else math.nan}
     row |= {"nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else ""}
-    row |= {"reason": nearest.reason if nearest else ""}
+    row |= {"reason": nearest.reason if nearest else failed[0].failure.rstrip(".") if failed else ""}
     row |= {"budget": f"{candidates} candidates, {steps} steps" if candidates else ""}
     return row | {"points": tuple(point.spec.point_id(point.strength) for point in measured)}
 

@@ -19,7 +19,7 @@ COLUMNS = (
     "retrained", "excess", "excess_low", "excess_high", "p", "collapsed", "over_erased", "point_ids",
 )  # fmt: skip
 NOT_IN_CSV = ["label", "value_low", "value_high", "p", "over_erased", "point_ids"]
-ONE_RUN = "That is so of one training run: another seed's numbers are not known."
+ONE_RUN = "Where there is one training run, another seed's numbers are not known."
 
 
 def attack_metrics(info: MetricInfo) -> list[Metric]:
@@ -97,7 +97,7 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo, target: str) -> li
     if quiet:
         nothing = "none of these attacks is found to recover more, which proves nothing"
         sentences.append(f"{', '.join(quiet)}: {nothing}.")
-    return [*sentences, ONE_RUN] if sentences and max(map(len, tests["point_ids"])) == 1 else sentences
+    return [*sentences, ONE_RUN] if sentences and min(map(len, tests["point_ids"])) == 1 else sentences
 
 
 def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd.DataFrame:

@@ -80,9 +80,12 @@ def _rounded(perplexity: float) -> str:
 
 
 def unfinished_trials(results: Results) -> str:
-    """Return the number of missing and failed trials as a sentence; '' if none."""
-    unfinished = len(results.statuses) - [*results.statuses.values()].count("done")
-    return f"Not finished: {unfinished} of {len(results.statuses)} trials." if unfinished else ""
+    """Return the number of missing and failed trials, and of unfinished searches, as a sentence; '' if none."""
+    trials, searches = len(results.statuses), len(results.studies)
+    left = trials - [*results.statuses.values()].count("done"), len(tuned.unfinished_studies(results))
+    counts = [(left[0], trials, "trials"), (left[1], searches, "searches")]
+    texts = [f"{count} of {total} {name}" for count, total, name in counts if count]
+    return f"Not finished: {' and '.join(texts)}." if texts else ""
 
 
 def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[HumanReading]) -> list[str]:
@@ -97,6 +100,7 @@ def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[Hu
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
         sentences += [f"{search}: {edge}." for edge in tuned.find_edges_reached(study)]
+        sentences += [f"{search}: {study.failure}"] if study.failure else []
     sentences += [*_few_texts(results.measured), *judge_warnings(readings)]
     sentences += changed_choices(results.measured)
     sentences += filter(None, [damage.unmeasured_damage(ranked.table)] if results.plan.erases else [])

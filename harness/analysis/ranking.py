@@ -84,10 +84,10 @@ class RankedTable:
         reasons_by_model = self.ranking[self.ranking["unranked"] != CONTROL].groupby("model", sort=False)["unranked"]
         idle = [str(model) for model, reasons in reasons_by_model if reasons.eq(ERASED_NOTHING).all()]
         where = f" on {', '.join(idle)}" if len(self.recitations) > 1 else ""
-        sentence = (
-            f"No method erased anything{where} that chance could not have: nothing is ranked. Raise the strengths or "
-            "training.learning_rate, or have them searched (tune)."
-        )
+        walked = self.table["until"].ne("").any()
+        raise_them = "Raise the strengths or training.learning_rate, or have them searched (tune)"
+        remedy = "Take a lower level (until), or more texts" if walked else raise_them
+        sentence = f"No method erased anything{where} that chance could not have: nothing is ranked. {remedy}."
         return [sentence] if idle else []
 
     @cached_property

@@ -41,6 +41,7 @@ Source: Biderman et al., "Emergent and Predictable Memorization in Large Languag
 MAX_NAMES = 8
 MIN_TEXTS = 8
 """Texts of the smallest test: a sign test of seven cannot reach 5 % by three metrics."""
+TOO_FEW = "no metric has a standard error on both, which takes two different texts on each."
 
 Share = tuple[float, float]
 """A share of the recitable tokens, and its standard error over the sequences."""
@@ -61,13 +62,14 @@ class Recitation(NamedTuple):
     @property
     def needs_unseen_texts(self) -> bool:
         """Return whether unseen texts would make it surer."""
-        return self.is_by_validation or self.recites is None
+        return self.is_by_validation or (self.recites is None and self.reason != TOO_FEW)
 
     @property
     def answer(self) -> str:
         """Answer of a sweep without erasure: yes, no or not known."""
         word = {True: "Yes", False: "No", None: "Not known"}[self.recites]
-        return f"{word}: {self.reason}{self._remedy}" if self.reason else ""
+        reason = self.reason.replace("the original", "the model")  # An audited model may be an erased one.
+        return f"{word}: {reason}{self._remedy}" if reason else ""
 
     @property
     def warning(self) -> str:
@@ -185,7 +187,7 @@ def _recitation(
     if not controls:
         reason = "the original was not measured on texts that it never saw."
         if rows["method"].isin(CONTROLS).any():
-            reason = "no metric has a standard error on both, which takes two different texts on each."
+            reason = TOO_FEW
         return Recitation(None, reason)
     than = " or ".join(figures[kind] for kind in failed)
     reason = f"the original does not recite the forget set measurably more than {than}."

@@ -61,7 +61,13 @@ def tell_unfinished(results: Results) -> bool:
         spec, progress = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
         name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
         tell(f"missing: {name}: {progress}, and none is chosen until the search is over ({spec.trial_id})")
-    return bool(results.unfinished or studies)
+    failed = [study for study in results.studies if study.is_failed]
+    for study in failed:
+        spec = study.spec.trial
+        failure = study.failure or "no candidate gave a number"
+        remedy = f"Give it another range (tune.space.{spec.variant.partition('(')[0]})"
+        tell(f"failed: {spec.variant} on {spec.model.id}, {study.spec.seeds_text}: {shown(failure)} {remedy}.")
+    return bool(results.unfinished or studies or failed)
 
 
 def collate_folder(folder: Path, out: Path | None) -> int:
@@ -283,7 +289,7 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
             console().print(f"\n{model}, {level}", render(frame, [first, *columns], "terminal"), sep="\n")
     tell(
         "A range is due to the deviation's own uncertainty (80 %). With fewer than three runs the deviation is"
-        " that of earlier sweeps, and a ratio below ×1.5 may be luck. A run is a training seed with its search: --set "
+        " that of earlier sweeps, and a ratio below ×1.5 may be luck.A run is another training seed: --set "
         "'seeds=[0, 1, 2, 3, 4]'. Where no number of runs is enough, the difference is too small for these prompts."
     )
 

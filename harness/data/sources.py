@@ -199,7 +199,7 @@ def text_row(where: str, values: Any, source: Source) -> TextRow | None:
     if lacking := [name for name in (*dict(source.where), field) if name not in values]:
         # Only keys that look like a field's name are shown: a mangled row may have text for keys.
         others = ", ".join([key for key in values if key.isidentifier() and len(key) <= 30][:10])
-        return TextRow(where, problem=f"has no field '{lacking[0]}' (it has {others or 'no other'})")
+        return TextRow(where, problem=f"has no field '{lacking[0]}' (it has {others or 'no other plain name'})")
     if any(str(values[name]) != str(value) for name, value in source.where):
         return None
     text = values[field]

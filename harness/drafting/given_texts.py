@@ -83,6 +83,8 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
     if block["source"] == MINIATURE:
         return ReadTexts(given, model, {**block, **settings}, ())
     usual = (sources.MINIATURE_TOKENS if is_miniature(model.id) else sources.DEFAULT_TOKENS)[1]
+    if not given.prefix_tokens and (given.sequence_tokens or MIN_TOKENS) < MIN_TOKENS:
+        raise DataError(f"--sequence-tokens is below {MIN_TOKENS}: say how long a beginning is with --prefix-tokens.")
     lengths = read_lengths(block, "forget", model, min(given.sequence_tokens or usual, loading.positions(model)))
     count, prefix = given.sequences or most_texts, given.prefix_tokens or choose_prefix(given.texts, lengths)
     cut = {"prefix_tokens": prefix, "sequence_tokens": given.sequence_tokens or max(lengths)}
@@ -137,6 +139,9 @@ def faults_of_given(given: Given) -> Iterator[None]:
         for fault in error.faults:
             section = fault.path.partition(".")[2].partition(".")[0]
             name = {"forget": given.texts, "holdout": given.unseen, "0": given.model}.get(section, fault.path)
+            option = fault.path.rpartition(".")[2]
+            if section == "forget" and option in ("prefix_tokens", "sequence_tokens", "sequences"):
+                name = f"--{option.replace('_', '-')}"
             reasons.append(fault.reason if not name or name in fault.reason else f"{name}: {fault.reason}")
         raise DataError("\n".join(reasons)) from error
 

@@ -11,6 +11,7 @@ from typing import Any
 from harness.base.files import digest_of
 from harness.planning import tuned
 from harness.records import journal
+from harness.records.results import ROUNDING
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Json, Level, Study, end_of
 
 Settings = Mapping[str, Json]
@@ -74,7 +75,7 @@ def objective(study: Study, target: Level, candidate: journal.Candidate) -> tupl
         if not perplexity >= min_perplexity or math.isnan(ma):
             continue
         nearest = min(nearest, ma)
-        if ma <= level:
+        if ma <= level + ROUNDING:
             cost = min(cost, math.log(perplexity))
     return nearest - level, cost
 

@@ -50,6 +50,8 @@ def _space(
         return None
     fixed_names, hints = _by_dimension(block).keys() - {"method"}, searchable_types(plugin)
     space = {name: dimension for name, dimension in declared_space(plugin).items() if name not in fixed_names}
+    if block.get("retain") is False:  # Its weight would do nothing.
+        space.pop("retain_weight", None)
     for name, values in _by_dimension(entries).items():
         where = f"tune.space.{key}.{name}"
         if name not in hints:

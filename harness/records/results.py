@@ -1,12 +1,14 @@
 """Results of a sweep by its journal: each trial's status, measurements and remaining work."""
 
 import math
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from harness.base.messages import reason
 from harness.contracts import Json, Number
 from harness.errors import DataError, did_you_mean
 from harness.records.artifacts import erased_key
@@ -15,6 +17,8 @@ from harness.records.journal import Candidate, Failed, Journal, Measurement, Poi
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, EvaluatorSpec, Level, Plan, Study, Trial
 
 Probe = Mapping[str, Json]
+ROUNDING = 1e-6
+"""A mean in single precision of texts at a level may be so much above it."""
 
 
 class ChosenPoint(NamedTuple):
@@ -52,6 +56,18 @@ class StudyResults(NamedTuple):
     targets: tuple[TargetResult, ...]
 
     @property
+    def failure(self) -> str:
+        """Return how many candidates failed, with the last one's reason; '' if none did."""
+        errors = [candidate.error for candidate in self.candidates if candidate.error]
+        count = f"{len(errors)} of {len(self.candidates)} candidates"
+        return f"{count} failed, the last one: {reason(errors[-1])}" if errors else ""
+
+    @property
+    def is_failed(self) -> bool:
+        """Return whether its budget is spent and no candidate gave a number, so that no trial follows from it."""
+        return len(self.candidates) == self.spec.trials and all(result.nearest is None for result in self.targets)
+
+    @property
     def optimiser_steps(self) -> int:
         """Return the total of all candidates."""
         return sum(int(candidate.probes[-1]["optimiser_steps"]) for candidate in self.candidates if candidate.probes)
@@ -84,7 +100,8 @@ def _target_result(spec: Study, target: Level, candidates: Sequence[Candidate]) 
 
 def reaches(target: Level, candidate: Candidate, probe: Probe) -> bool:
     """Return whether a candidate's probe reaches a level, with a known perplexity."""
-    return bool(probe[PROBED_ERASURE] <= candidate.targets[target.key] and not math.isnan(probe[PROBED_UTILITY]))
+    is_erased = probe[PROBED_ERASURE] <= candidate.targets[target.key] + ROUNDING
+    return bool(is_erased and not math.isnan(probe[PROBED_UTILITY]))
 
 
 def is_outside(spec: Study, original: Mapping[str, float], probe: Probe) -> bool:
@@ -178,6 +195,11 @@ class Results:
     def name(self) -> str:
         """Return the name that commands know the sweep by: its folder's."""
         return self.folder.name if self.folder else self.plan.sweep
+
+    @property
+    def root(self) -> str:
+        """Return the folder of all sweeps' results, as a command takes it from here."""
+        return os.path.relpath(self.folder.parent) if self.folder else "results"
 
     @property
     def measured(self) -> list[PointResults]:
@@ -298,7 +320,10 @@ def find_one_point(name: str, by_sweep: Mapping[str, Results]) -> tuple[str, Poi
     """
     wanted_sweep, _, called = name.rpartition(":")
     if wanted_sweep and wanted_sweep not in by_sweep:
-        raise DataError(f"there are no results of a sweep '{wanted_sweep}' here, only of: {', '.join(by_sweep)}.")
+        others = ", ".join(filter(str.strip, by_sweep)) or "none"
+        raise DataError(
+            f"there are no results of a sweep '{wanted_sweep}' here (there are of: {others}): say --results."
+        )
     sweeps = [wanted_sweep] if wanted_sweep else [*by_sweep]
     matches = [(sweep, point) for sweep in sweeps for point in find_points(called, by_sweep[sweep].measured)]
     if len(matches) == 1:

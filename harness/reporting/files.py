@@ -24,7 +24,7 @@ from harness.reporting import render, summary
 from harness.reporting.section import Picture, Section
 from harness.reporting.sections import SECTIONS, main_table, repeat
 from harness.reporting.style import PHONE, REFERENCE_STYLES, labelled_points, rendered
-from harness.settings import Plan
+from harness.settings import Plan, replace
 
 
 def write(analysis: Analysis, folder: Path) -> list[Path]:
@@ -91,8 +91,9 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
                 page_sections.append((anchor, section.title, section.lead, text))
     style = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     parts: dict[str, Any] = {"sections": page_sections, "results": analysis.results, "answer": analysis.answer}
+    results = analysis.results if is_kept else replace(analysis.results, folder=None)
     parts |= {"style": Markup(style), "style_digest": b64encode(sha256(style.encode()).digest()).decode()}
-    parts |= {"provenance": repeat.provenance(analysis.results), "limits": analysis.caveats}
+    parts |= {"provenance": repeat.provenance(results), "limits": analysis.caveats}
     if plan.erases:
         parts["cards"] = summary.cards(analysis) or [("", [("Seen", "No point has been measured yet.", "")])]
         parts |= {"notes": summary.further_notes(analysis), "methods": describe_methods(plan)}

@@ -149,7 +149,7 @@ def _what_to_do(model: str, analysis: Analysis, rows: pd.DataFrame, sound: pd.Da
         return "Try a milder level (until), another learning rate, or other methods." if is_stuck else "", ""
     folder, spec = results.folder, point.spec
     is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / point.erased_key).is_dir()
-    elsewhere = ["--results", folder.parent.name or "."] if folder and folder.parent.name != "results" else []
+    elsewhere = ["--results", results.root] if results.root != "results" else []
     folder_name = export_folder(spec, analysis)
     command = shlex.join(["lethe", "export", export_name(point, results), "--out", folder_name, *elsewhere])
     if is_kept:
@@ -185,9 +185,15 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     labels, missed = [], rows[rows["reached"] < rows["runs"]].to_dict("records")
     for row in missed:
         part = f"in {row['runs'] - row['reached']} of {row['runs']} runs, " if row["reached"] else ""
-        near = nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}"
+        is_short = len(missed) > 1 and not math.isnan(row["nearest"])
+        near = f"nearest {row['nearest']:.2f}" if is_short else nearest_text(row)
         labels.append(f"{row['label']} ({part}{near})")
     sentences += [f"Not there: {_names(labels)}."] if labels else []
+    ranks = analysis.ranked.ranking.query("model == @model")
+    idle = dict.fromkeys(ranks.loc[ranks["unranked"].eq(ranking.ERASED_NOTHING), "label"])
+    sentences += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
+    waiting = rows.loc[rows["gets_there"].eq("not run"), "label"]
+    sentences += [f"Not run: {_names(waiting)}."] if len(waiting) else []
     sentences.append(caveats.unfinished_trials(analysis.results))
     unmeasured = damage.unmeasured_damage(analysis.ranked.table.query("model == @model"))
     unknown = rows[(rows["reached"] > 0) & rows["broken"].isna()]["label"]

@@ -66,7 +66,7 @@ def test_from_a_model_and_letters_to_a_plan(original, capsys):
 @pytest.mark.parametrize("original", [250], indirect=True)
 def test_from_an_audit_to_an_erased_checkpoint(original, hub_cache, capfd):
     assert lethe(AUDIT[1:]) == 0
-    assert "Yes: the original recites the forget set measurably more than unseen texts" in capfd.readouterr().out
+    assert "Yes: the model recites the forget set measurably more than unseen texts" in capfd.readouterr().out
     assert lethe(INIT[1:]) == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_CACHE": str(hub_cache.folder)}
     for command in (FIRST, ALL):

@@ -100,7 +100,7 @@ def provenance(results: Results) -> dict[str, Any]:
     work, readings = seeds.work_seconds(results.trials), describe_readings(trial.spec for trial in results.trials)
     parts: dict[str, Any] = {"date": date, "measured": _period(moments), "work": metrics.duration_text(work or None)}
     parts |= {"machines": _machines(results), "readings": readings, "lethe": ", ".join(dict.fromkeys(builds))}
-    root = (results.folder.parent.name or ".") if results.folder else "results"
+    root = results.root
     elsewhere = "" if root == "results" else f" --results {shlex.quote(root)}"
     parts["sweep_command"] = f"lethe sweep {shlex.quote(f'{plan.sweep}.yaml')}{overrides}{elsewhere}"
     return parts | {"collate_command": f"lethe collate {shlex.quote(f'{root}/{results.name}')}"}

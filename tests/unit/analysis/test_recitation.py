@@ -200,7 +200,7 @@ def test_copies_are_one_text_and_one_text_is_no_evidence(given, recites, count, 
         assert "which takes two different texts on each" in known.answer
     assert bool(known.ranked_on) == bool(count)
     if count:
-        assert known.answer.startswith(f"Yes: the original recites {count} of ")
+        assert known.answer.startswith(f"Yes: the model recites {count} of ")
 
 
 def test_the_standard_error_of_a_table_counts_copies_once(of_items):

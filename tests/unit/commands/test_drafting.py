@@ -54,7 +54,7 @@ def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(
     plan, records = references(original=0.9, retrained=0.2, holdout=0.3)
     analysis = Analysis(make_results(plan, records))
     html, [answer] = page(analysis), analysis.ranked.headline_warnings
-    assert answer.startswith("Yes: the original recites the forget set measurably more than")
+    assert answer.startswith("Yes: the model recites the forget set measurably more than")
     assert words(html).startswith(f"Does it recite the forget set? {answer} What is recited")
     console = Console(width=100, record=True, file=StringIO())
     console.print(ranking_table(analysis.ranked))

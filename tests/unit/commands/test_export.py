@@ -116,7 +116,7 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
     assert f"no measured point is called 's:{begun[:3]}'" in refused(f"s:{begun[:3]}"), "so short an id may be a method"
     assert "was not kept" in refused(f"s:{begun[:4]}")
     assert all(rows["emso"].point_id(strength) in refused("s:emso") for strength in (1, 2))
-    assert "there are no results of a sweep 'other' here, only of: s." in refused("other:emso@2")
+    assert "there are no results of a sweep 'other' here (there are of: s): say --results." in refused("other:emso@2")
 
 
 def test_a_folder_is_known_by_its_own_name_and_from_within(results, tmp_path, monkeypatch, capsys):
