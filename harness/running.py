@@ -9,14 +9,14 @@ from typing import Literal
 from harness.analysis.analysis import Analysis
 from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
-from harness.execution import job, queue
+from harness.execution import jobs
 from harness.library import SweepResults
-from harness.planning import plan, setting_changes, tuned
+from harness.planning import plan, setting_changes
 from harness.planning.memory import refuse_unfit
 from harness.planning.sweep_file import read_sweep_file
 from harness.records import mlflow
 from harness.records.journal import Journal
-from harness.records.results import Results, trial_results
+from harness.records.results import Results, read_sweep_results, trial_results
 from harness.reporting.files import point_tags, write, write_measured
 from harness.reporting.plan import one_step_epochs
 from harness.reporting.summary import answer_markdown
@@ -63,17 +63,17 @@ def run_planned(
     file: Path, planned: Plan, part: Plan, *, executor: ExecutorName, results: Path, replace_rows: bool, keep: bool
 ) -> SweepResults:
     """Run the unfinished trials of a `part` of a plan, as `run_sweep` does."""
-    folders = job.Folders.of_sweep(results, planned.sweep)
+    folders = jobs.Folders.of_sweep(results, planned.sweep)
     journal = folders.journal
     tracking = mlflow.LiveCopy(folders.results)
     with journal.held():
         replaced = setting_changes.replaced_sentence(planned, journal)
         if replaced and not replace_rows:
             raise ConfigError(str(file), [Fault("name", replaced)])
-        measured = tuned.read_sweep_results(planned, journal)
+        measured = read_sweep_results(planned, journal)
         if not keep and (changed := setting_changes.changed_code_sentence(measured)):
             raise ConfigError(str(file), [Fault("plugins", changed)])
-        specs = tuned.list_remaining_specs(tuned.read_sweep_results(part, journal))
+        specs = read_sweep_results(part, journal).remaining_specs
         refuse_unfit(file, specs)
         for sentence in (*one_step_epochs(part), *planned.shared_texts) if specs else ():
             tell(sentence, is_error=True)
@@ -84,29 +84,31 @@ def run_planned(
         except (KeyboardInterrupt, ExecutorError, StorageError) as error:
             error.add_note(write_measured(planned, journal, folders.results))
             raise
-        analysis = Analysis(tuned.read_sweep_results(planned, journal))
+        analysis = Analysis(read_sweep_results(planned, journal))
         files = write(analysis, folders.results)
         tags = point_tags(analysis.ranked.table, analysis.attacks)
         tracking.attempt(mlflow.copy_sweep, analysis.results, tags, files, answer_markdown(analysis))
         return SweepResults(folders.results, analysis)
 
 
-def _finish(planned: Plan, part: Plan, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy) -> None:
-    remaining = measured = tuned.read_sweep_results(part, folders.journal)
+def _finish(
+    planned: Plan, part: Plan, folders: jobs.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy
+) -> None:
+    remaining = measured = read_sweep_results(part, folders.journal)
     old_specs = set[str]()
-    with _executor(executor) as execute, job.SweepProgress(queue.count_jobs(remaining, folders)) as progress:
-        while tuned.list_remaining_specs(remaining):
+    with _executor(executor) as execute, jobs.SweepProgress(jobs.count_jobs(remaining, folders)) as progress:
+        while remaining.remaining_specs:
             watch = watch_trials(progress, remaining, folders.journal, tracking)
-            execute(queue.missing_jobs(remaining, folders, watch))
+            execute(jobs.missing_jobs(remaining, folders, watch))
             old_specs |= {trial.spec.model_dump_json() for trial in measured.trials}
-            measured = tuned.read_sweep_results(part, folders.journal)
-            folders.journal.write_plan(tuned.read_sweep_results(planned, folders.journal).plan)
+            measured = read_sweep_results(part, folders.journal)
+            folders.journal.write_plan(read_sweep_results(planned, folders.journal).plan)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
             new = tuple(trial for trial in measured.trials if trial.spec.model_dump_json() not in old_specs)
             remaining = replace(measured, trials=new, studies=())
 
 
-def _executor(name: ExecutorName) -> AbstractContextManager[queue.Executor]:
+def _executor(name: ExecutorName) -> AbstractContextManager[jobs.Executor]:
     if name == "inline":
         from harness.execution import trial  # It imports transformers' models, which takes seconds.
 
@@ -116,11 +118,11 @@ def _executor(name: ExecutorName) -> AbstractContextManager[queue.Executor]:
     return ray_executor()
 
 
-def watch_trials(watch: job.Watcher, results: Results, journal: Journal, tracking: mlflow.LiveCopy) -> job.Watcher:
+def watch_trials(watch: jobs.Watcher, results: Results, journal: Journal, tracking: mlflow.LiveCopy) -> jobs.Watcher:
     """Return a watcher that also updates MLflow after each trial."""
     spec_by_id = {trial.spec.trial_id: trial.spec for trial in results.trials}
 
-    def watch_both(event: job.Event) -> None:
+    def watch_both(event: jobs.Event) -> None:
         watch(event)
         if event.trial_id in spec_by_id:
             records = journal.read(event.trial_id)

@@ -22,7 +22,7 @@ from scipy import stats
 
 from harness.base.files import write_whole
 from harness.statistics.bootstrap import Floats, ItemValues, draws, interval, row_intervals
-from harness.statistics.protocol import Judgement, judge_methods
+from harness.statistics.contrasts import Judgement, judge_methods
 
 Generator = np.random.Generator
 Noise = Callable[[Generator, int], Floats]

@@ -35,7 +35,7 @@ from harness.contracts import Checkpoint, Metric, Sequences, Training
 from harness.errors import ConfigError
 from harness.execution import tasks, trial
 from harness.execution.isolate import ProcessState
-from harness.execution.job import Folders, Job
+from harness.execution.jobs import Folders, Job
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS, METHODS

@@ -15,7 +15,7 @@ from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
 from harness.contracts import Metric, exponential
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_points, point_name
 from harness.settings import ORIGINAL, RETRAINED, UNSEEN_ROWS, Level, Plan, Trial
-from harness.statistics import bootstrap, contrasts, protocol
+from harness.statistics import bootstrap, contrasts
 
 BAND = 1.5
 """Ratio below which the prices of two single runs may differ by luck.
@@ -119,8 +119,8 @@ def _level_rows(
             differences[name] = values_by_run(logs[name] - logs[reference])
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)
     margin = math.log1p(results.plan.compare.margin)
-    unpaired = protocol.judge_methods({name: values_by_run(logs[name]) for name in paid}, paid, margin)
-    judged = protocol.judge_methods(differences, variances, margin)
+    unpaired = contrasts.judge_methods({name: values_by_run(logs[name]) for name in paid}, paid, margin)
+    judged = contrasts.judge_methods(differences, variances, margin)
     for name, row in rows.items():
         for column, judgements in (("price", unpaired), ("ratio", judged)):
             ends = judgements[name][:3] if name in judgements else (math.nan,) * 3

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from harness import contracts, settings
 from harness.analysis import damage, ranking, seeds
 from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, table_metrics
-from harness.planning import setting_changes, tuned
-from harness.records.results import PointResults, Results, measurements, point_name
+from harness.planning import setting_changes
+from harness.records.results import PointResults, Results, find_edges_reached, measurements, point_name
 
 MIN_MAUVE_PROMPTS = 256
 """Generated texts below which MAUVE is not trusted."""
@@ -82,7 +82,7 @@ def _rounded(perplexity: float) -> str:
 def unfinished_trials(results: Results) -> str:
     """Return the number of missing and failed trials, and of unfinished searches, as a sentence; '' if none."""
     trials, searches = len(results.statuses), len(results.studies)
-    left = trials - [*results.statuses.values()].count("done"), len(tuned.unfinished_studies(results))
+    left = trials - [*results.statuses.values()].count("done"), len(results.unfinished_studies)
     counts = [(left[0], trials, "trials"), (left[1], searches, "searches")]
     texts = [f"{count} of {total} {name}" for count, total, name in counts if count]
     return f"Not finished: {' and '.join(texts)}." if texts else ""
@@ -99,7 +99,7 @@ def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[Hu
     sentences += filter(None, [setting_changes.changed_code_sentence(results)])
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
-        sentences += [f"{search}: {edge}." for edge in tuned.find_edges_reached(study)]
+        sentences += [f"{search}: {edge}." for edge in find_edges_reached(study)]
         sentences += [f"{search}: {study.failure}"] if study.failure else []
     sentences += [*_few_texts(results.measured), *judge_warnings(readings)]
     sentences += changed_choices(results.measured)

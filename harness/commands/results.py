@@ -19,22 +19,22 @@ from harness.base.settings import flatten_texts
 from harness.contracts import exponential
 from harness.errors import DataError, unknown
 from harness.library import SweepResults, find_point, load_results, read_folder
-from harness.planning import published, tuned
+from harness.planning import published
 from harness.planning.setting_changes import Change, find_differences, setting_changes
 from harness.records import journal, mlflow
-from harness.records.results import PointResults, Results
+from harness.records.results import PointResults, Results, read_sweep_results
 from harness.reporting import sections, summary
 from harness.reporting.files import point_tags, write, write_tables, written_files
 from harness.reporting.render import Column, render
 from harness.reporting.sections.repeat import versions
 from harness.settings import HOLDOUT, Level, Plan, replace
-from harness.statistics import protocol
+from harness.statistics import contrasts
 
 
 def tell_outcome(outcome: SweepResults, part: Plan) -> int:
     """Tell a sweep's answer and its unfinished work; return the exit code."""
     print_ranking(outcome.analysis)
-    is_unfinished = tell_unfinished(tuned.read_sweep_results(part, journal.Journal(outcome.folder / "journal")))
+    is_unfinished = tell_unfinished(read_sweep_results(part, journal.Journal(outcome.folder / "journal")))
     tell(f"The report: {outcome.report}", *check_of_export(outcome.analysis))
     return int(is_unfinished)
 
@@ -56,7 +56,7 @@ def tell_unfinished(results: Results) -> bool:
     for trial in results.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
-    studies = tuned.unfinished_studies(results)
+    studies = results.unfinished_studies
     for study in studies:
         spec, progress = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
         name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
@@ -302,16 +302,16 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
     [reference] = rows.index[rows["is_reference"].astype(bool)] if len(compared) else [""]
     differences = {str(name): values_by_run(logs[name] - logs[reference]) for name in compared.index}
     variances = {str(name): float(variance) for name, variance in compared["item_variance"].fillna(0.0).items()}
-    judged = protocol.judge_methods(differences, variances, 0.0)
+    judged = contrasts.judge_methods(differences, variances, 0.0)
     records = []
     for name, one in judged.items():
         items, is_guess = variances[name], math.isnan(one.deviation)
-        low, high = EARLIER_DEVIATIONS if is_guess else protocol.deviation_bounds(one.deviation, one.runs - 1)
+        low, high = EARLIER_DEVIATIONS if is_guess else contrasts.deviation_bounds(one.deviation, one.runs - 1)
         log = one.difference if difference is None else math.log1p(difference)
-        chances = [protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (low, high)]
+        chances = [contrasts.power(log, bound, one.runs + MORE, len(judged), items) for bound in (low, high)]
         powers = [f"{chance:.2f}" for chance in sorted(chances)]
-        counts = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
-        run_counts = [f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in counts]
+        counts = [contrasts.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
+        run_counts = [f"> {contrasts.MAX_RUNS}" if count is None else str(count) for count in counts]
         label, ratio = rows.at[name, "label"], exponential(log)
         records.append((name, label, one.runs, ratio, one.deviation, low, high, _range(powers), _range(run_counts)))
     columns = ["variant", "label", "runs", "ratio", "deviation", "deviation_low", "deviation_high", "found", "needed"]

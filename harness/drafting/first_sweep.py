@@ -12,23 +12,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import plugins
+from harness import plugins, settings as names
 from harness.analysis import analysis, damage
 from harness.analysis.recitation import TOKENS, is_beyond
 from harness.base.files import write_whole
 from harness.base.messages import amount, printable, tell
 from harness.contracts import Checkpoint, Method, Number
 from harness.data import sequences, sources
-from harness.drafting import given_texts, rate_probe
+from harness.drafting import given_texts
+from harness.drafting.given_texts import flow
 from harness.errors import ConfigError, DataError, PluginError, TrialError
-from harness.execution import job, queue, tasks, trial
+from harness.execution import jobs, tasks, trial
 from harness.miniature import FORGET_RECORDS
 from harness.models import loading, resolving
 from harness.planning import memory, plan, sweep_file
 from harness.planning.machine import this_machine
-from harness.records.results import read_results
+from harness.records import journal
+from harness.records.results import is_outside, read_results
 from harness.reporting.render import fill_template
-from harness.settings import HOLDOUT, MIN_APART, ORIGINAL, UNSEEN, Trial, end_of
+from harness.settings import HOLDOUT, MIN_APART, ORIGINAL, UNSEEN, Plan, Study, Trial, end_of, replace
 from harness.toolkit import decoding, scoring
 
 SUGGESTED_METHODS = (
@@ -238,11 +240,11 @@ def _tried_rates(content: str, out: Path, parts: dict[str, Any]) -> dict[str, An
     if parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus):
         return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}
     try:
-        rates = list(rate_probe.probed_rates(content, out, parts["count"]))
+        rates = list(probed_rates(content, out, parts["count"]))
     except (ConfigError, TrialError) as error:
         why = " ".join(printable(str(error)).split()).rstrip(".")
         return {"about_rate": f"the usual one: no other could be tried ({why})"}
-    return rate_probe.rate_settings(rates, float(parts["learning_rate"]))
+    return rate_settings(rates, float(parts["learning_rate"]))
 
 
 FILE = Path("audit.yaml")
@@ -266,12 +268,12 @@ def run_audit(
         tell(f"{first_answer(recalls)} EL and the table follow.")
         if checkpoint:
             tell(compare_recalls(recalls, measure_recalls(planned.trials, checkpoint)))
-        folders = job.Folders.of_sweep(Path(root).resolve(), planned.sweep)
+        folders = jobs.Folders.of_sweep(Path(root).resolve(), planned.sweep)
         with folders.journal.held():
             folders.journal.write_plan(planned)
             so_far = read_results(planned, folders.journal)
-            with job.SweepProgress(queue.count_jobs(so_far, folders)) as progress:
-                trial.run_inline(queue.missing_jobs(so_far, folders, progress))
+            with jobs.SweepProgress(jobs.count_jobs(so_far, folders)) as progress:
+                trial.run_inline(jobs.missing_jobs(so_far, folders, progress))
             yield analysis.Analysis(read_results(planned, folders.journal))
 
 
@@ -349,3 +351,117 @@ def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:
     parts |= {"question": printable(f"Does {given.model} recite {given.texts}?")}
     parts |= {"resources": _resources(cpus=os.cpu_count() or 1)}
     return fill_template("harness.drafting", "audit.yaml.j2", **parts)
+
+
+RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
+"""Tried in this order, until one erases."""
+TEXTS, BATCH = 8, 4
+PASSES = (1, 2, 3, 4, 5, 6, 7, 8)
+"""Passes over the texts, of two steps, after which it is measured."""
+VALIDATION_TEXTS = 16
+"""Texts that show a collapse."""
+ERASED = 0.9
+"""Largest share of the original's MA that counts as erased."""
+METHOD, RATE = "gradient_ascent", "training.learning_rate"
+
+
+class ProbedRate(NamedTuple):
+    """Effect of a few steps at one learning rate."""
+
+    rate: float
+    steps: int
+    ma: float
+    """After the steps, on texts that they ascended on."""
+    ma_before: float
+    perplexity: float
+    """The model's own, on validation texts."""
+    perplexity_before: float
+    is_collapsed: bool
+    """True if perplexity left the bounds of the sweep file."""
+    fall: float
+    """Most by which MA fell in a step."""
+
+    @property
+    def erases(self) -> bool:
+        """True if it erases without collapse."""
+        return self.ma_before > 0 and self.ma <= ERASED * self.ma_before and not self.is_collapsed
+
+    def __str__(self) -> str:
+        """Return it in words: `1e-05: MA 1.00 to 0.99, perplexity 12.1 to 12.3 in 16 steps`."""
+        collapsed = ", collapsed" if self.is_collapsed else ""
+        return (
+            f"{self.rate:.0e}: MA {self.ma_before:.2f} to {self.ma:.2f}, perplexity {self.perplexity_before:.1f} to "
+            f"{self.perplexity:.1f} in {self.steps} steps, at most {max(self.fall, 0):.2f} of MA a step{collapsed}"
+        )
+
+
+def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
+    """Yield the effects of rising rates, up to the first that erases or collapses.
+
+    Args:
+        content: The file, which plans.
+        out: Its future path: relative names are found from there.
+        texts: Number of texts to erase; at most 8 are used.
+    """
+    planned = plan_probe(content, out, min(texts, TEXTS))
+    with tempfile.TemporaryDirectory(prefix="lethe-init-") as root:
+        folders = jobs.Folders.of_sweep(root, planned.sweep)
+        study = _cheaper(planned.studies[0])
+        for number, rate in enumerate(RATES):
+            tell(f"Trying the learning rate {rate:.0e} on {planned.studies[0].trial.forget.rows} texts.")
+            settings = {study.trial.strength_name: PASSES[-1], RATE: rate}
+            trial.run_job(jobs.candidate_job(study, number, settings), folders, lambda event: None)
+            [*_, record] = folders.journal.read(study.study_id)
+            assert isinstance(record, journal.Candidate)
+            if not record.probes:
+                raise TrialError(record.end)
+            last, original = record.probes[-1], record.original
+            ma, perplexity = (
+                (float(last[name]), original[name]) for name in (names.PROBED_ERASURE, names.PROBED_UTILITY)
+            )
+            is_collapsed = is_outside(study, original, last)
+            probes = [{**record.original, "optimiser_steps": 0}, *record.probes]
+            steps = np.diff([probe["optimiser_steps"] for probe in probes])
+            fall = float(np.max(-np.diff([probe[names.PROBED_ERASURE] for probe in probes]) / steps))
+            probed = ProbedRate(rate, int(last["optimiser_steps"]), *ma, *perplexity, is_collapsed, fall)
+            tell(f"  {probed}")
+            yield probed
+            if probed.erases or probed.is_collapsed:
+                return
+
+
+def plan_probe(content: str, out: Path, texts: int) -> Plan:
+    """Return the plan of a search over the rates, for a drafted file."""
+    space = {METHOD: {"epochs": list(PASSES), "training": {"learning_rate": list(RATES)}}}
+    changes: dict[str, Any] = {"methods": {METHOD: {}}, "evaluators": {"memorization": {}}}
+    changes |= {"until": {names.PROBED_ERASURE: [0.0]}, "tune": {"budget": {"trials": len(RATES)}, "space": space}}
+    # An early stop would end a probe on texts that the model does not know.
+    changes |= {"training.global_batch": BATCH, "training.early_stop": None}
+    changes |= {"data.forget.sequences": texts, "data.forget.sample_seed": 0}
+    overrides = [f"{path}={flow(value)}" for path, value in changes.items()]
+    return plan.plan_sweep(sweep_file.parse_sweep_file(content, out, overrides))
+
+
+def _cheaper(study: Study) -> Study:
+    fewer = min(VALIDATION_TEXTS, study.trial.validation.rows)
+    validation = replace(study.trial.validation, sequences=fewer, rows=fewer, digest="")  # The digest was that of all.
+    return replace(study, trial=replace(study.trial, validation=validation, cpus=os.cpu_count() or 1))
+
+
+def rate_settings(rates: Sequence[ProbedRate], usual: float) -> dict[str, Any]:
+    """Return the least rate that erases, else the highest without collapse, else the usual one, with comments.
+
+    A rate at which MA fell in one step by more than a walk distinguishes is divided accordingly, since Adam moves
+    weights by the rate each step.
+    """
+    last = rates[-1]
+    rate = next((one.rate for one in reversed(rates) if not one.is_collapsed), usual)
+    about = "none erased in a few steps of gradient ascent: raise it"
+    if last.erases:
+        about = "the least that erased in a few steps of gradient ascent"
+        if last.fall > MIN_APART:
+            about += f" ({rate:.0e}), divided so that no step crosses two levels"
+            rate *= MIN_APART / last.fall
+    elif last.is_collapsed:
+        about = "none both erased and kept the model usable, so look at the points before collapse"
+    return {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, rates))}

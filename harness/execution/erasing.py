@@ -18,7 +18,7 @@ from harness.base import files, messages
 from harness.contracts import Checkpoint, ErasedModel, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
 from harness.execution import isolate, tasks
-from harness.execution.job import Folders, Job
+from harness.execution.jobs import Folders, Job
 from harness.models import adapters, loading
 from harness.plugins import METHODS, plugin_digest
 from harness.records import journal, results

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.base.files import digest_of
-from harness.planning import tuned
 from harness.records import journal
-from harness.records.results import ROUNDING
+from harness.records.results import ROUNDING, sampled_dimensions, untried_settings
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Json, Level, Study, end_of
 
 Settings = Mapping[str, Json]
@@ -45,7 +44,7 @@ def next_settings(
     finished = sorted((one for one in candidates if one.number < bound), key=lambda one: one.number)
     running = {**(others or {}), **{one.number: one.settings for one in candidates if one.number >= bound}}
     unfinished = [running[other] for other in sorted(running) if other < number]
-    untried = tuned.untried_settings(study, [*unfinished, *(one.settings for one in finished)])
+    untried = untried_settings(study, [*unfinished, *(one.settings for one in finished)])
     if untried == []:
         return None
     seed = int(digest_of([study.study_id, number])[:8], 16)
@@ -97,7 +96,7 @@ def sampled_settings(
             options: dict[str, Any] = {"multivariate": True, "n_startup_trials": STARTUP, "constant_liar": True}
             sampler = optuna.samplers.TPESampler(seed=seed, **options)
         optuna_study = optuna.create_study(sampler=sampler)
-        distributions = {name: _distribution(dimension) for name, dimension in tuned.sampled_dimensions(study).items()}
+        distributions = {name: _distribution(dimension) for name, dimension in sampled_dimensions(study).items()}
 
         def add(settings: Settings, **outcome: Any) -> None:
             params = {name: settings[name] for name in distributions}

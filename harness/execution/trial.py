@@ -23,8 +23,7 @@ from harness.contracts import ErasedModel, Evaluation, ItemKind, Json, Metric, M
 from harness.data import overlap, sequences
 from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution import erasing, isolate, tasks
-from harness.execution.job import Event, Folders, Job, Watcher, record_failure
-from harness.execution.queue import JobQueue
+from harness.execution.jobs import Event, Folders, Job, JobQueue, Watcher, record_failure
 from harness.execution.tasks import MeasuredModel, Progress
 from harness.models import adapters, loading
 from harness.planning import machine

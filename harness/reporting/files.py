@@ -17,9 +17,9 @@ from harness.analysis.analysis import Analysis
 from harness.analysis.table import csv_text
 from harness.base.files import write_whole
 from harness.errors import LetheError
-from harness.planning.tuned import read_sweep_results
 from harness.plugins import METHODS
 from harness.records.journal import Journal
+from harness.records.results import read_sweep_results
 from harness.reporting import render, summary
 from harness.reporting.section import Picture, Section
 from harness.reporting.sections import SECTIONS, main_table, repeat

@@ -13,12 +13,11 @@ from rich.text import Text
 
 from harness.base.messages import amount, console
 from harness.errors import ConfigError
-from harness.execution.job import Folders
-from harness.execution.queue import shared_jobs
-from harness.planning import memory, setting_changes, tuned
+from harness.execution.jobs import Folders, shared_jobs
+from harness.planning import memory, setting_changes
 from harness.planning.machine import Machine, memory_share, this_machine
 from harness.plugins import METHODS
-from harness.records.results import Status, StudyResults
+from harness.records.results import Status, StudyResults, is_over, largest_candidate, read_sweep_results
 from harness.reporting.render import Column, render
 from harness.settings import Plan, Trial
 
@@ -107,7 +106,7 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
     rows = []
     for study in studies:
         spec, count = study.spec, len(study.candidates)
-        rest = "" if tuned.is_over(spec, study.candidates) else f", at most {spec.trials - count} to do"
+        rest = "" if is_over(spec, study.candidates) else f", at most {spec.trials - count} to do"
         so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if count else ""
         name = f"{spec.trial.variant}, {spec.seeds_text}, {spec.search}"
         row = {"Tuned": name, "Model": spec.trial.model.short_name, "Candidates": f"{count} done{rest}"}
@@ -129,21 +128,21 @@ def needs_table(trials: Sequence[Trial], needs: Mapping[memory.Row, int | None],
 def print_plan(file: Path, planned: Plan, part: Plan, results: Path) -> None:
     """Print each chosen trial with its state and memory; refuse one that cannot fit this machine."""
     folders = Folders.of_sweep(results, planned.sweep)
-    measured = tuned.read_sweep_results(part, folders.journal)
+    measured = read_sweep_results(part, folders.journal)
     to_memorize = [job.spec for job in shared_jobs(measured, folders) if job.kind == "memorize"]
     terminal = console(width=120)
     terminal.print(trials_table(measured.plan, measured.statuses, len(to_memorize)), "")
     if measured.studies:
         terminal.print(studies_table(measured.studies), "")
-    trials = [*measured.plan.trials, *(tuned.largest_candidate(study) for study in part.studies)]
+    trials = [*measured.plan.trials, *(largest_candidate(study) for study in part.studies)]
     machine = this_machine()
     sized = memory.list_large(trials, machine) if machine else trials
     needs = memory.memory_needs(sized)
     all_fit = "Every trial fits: its model takes less than a twentieth of its memory."
     terminal.print(needs_table(sized, needs, machine) if sized else all_fit)
     replaced = setting_changes.replaced_sentence(planned, folders.journal)
-    changed_code = setting_changes.changed_code_sentence(tuned.read_sweep_results(planned, folders.journal))
+    changed_code = setting_changes.changed_code_sentence(read_sweep_results(planned, folders.journal))
     for sentence in filter(None, (replaced, changed_code)):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)
-    if faults := memory.find_unfit(tuned.list_remaining_specs(measured), machine, needs):
+    if faults := memory.find_unfit(measured.remaining_specs, machine, needs):
         raise ConfigError(str(file), faults)

@@ -17,7 +17,7 @@ from harness.base.messages import amount
 from harness.records.results import PointResults
 from harness.reporting.render import Column, markdown_escape, render
 from harness.settings import REFERENCE_ROWS, UNSEEN_ROWS, Level, Trial
-from harness.statistics.protocol import MIN_RUNS
+from harness.statistics.contrasts import MIN_RUNS
 
 OTHER_TEXTS = "it covers the choice of texts, not of the training run"
 """Meaning of an interval over items of a single seed."""

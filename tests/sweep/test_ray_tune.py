@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ExecutorError, StorageError
-from harness.execution.job import Folders, Job
-from harness.execution.queue import JobQueue
+from harness.execution.jobs import Folders, Job, JobQueue
 from harness.records.journal import Failed, Journal, Stopped
 from harness.settings import replace
 
@@ -19,7 +18,7 @@ WORK = """
 import ctypes, json, os, sys, time
 from pathlib import Path
 import torch
-from harness.execution.job import Event
+from harness.execution.jobs import Event
 from harness.records.journal import Stopped
 
 def work(job, folders, watch):

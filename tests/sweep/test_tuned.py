@@ -11,8 +11,11 @@ import pytest
 from harness import load_results
 from harness.analysis.analysis import Analysis
 from harness.cli import main
+from harness.commands.results import tell_unfinished
 from harness.execution import erasing
 from harness.records.journal import Candidate, Journal
+from harness.records.results import study_results
+from harness.reporting.summary import cards
 from harness.settings import UNSEEN_ROWS, replace
 
 SWEEP = """# Which of the two erases at the least cost, each at its best settings?
@@ -106,6 +109,26 @@ def test_a_rows_budget_is_that_of_its_own_model(undisturbed):
     trial = replace(study.spec.trial, model=replace(study.spec.trial.model, id="other"))
     both = replace(results, studies=(study, study._replace(spec=replace(study.spec, trial=trial))))
     assert Analysis(both).answer.frame["budget"].tolist() == Analysis(results).answer.frame["budget"].tolist()
+
+
+def test_a_search_whose_candidates_all_failed_says_so_everywhere(undisturbed, capsys):
+    results = load_results(undisturbed / "tuned").results
+    spec, failed = results.studies[0].spec, []
+    for candidate in results.studies[0].candidates:
+        failed.append(replace(candidate, end="TrialError: the loss is nan. Lower it.", probes=()))
+    trials = tuple(trial for trial in results.trials if trial.spec.method != "emso")
+    over = replace(results, trials=trials, studies=(study_results(spec, failed),))
+    assert tell_unfinished(over)
+    told = "4 of 4 candidates failed, the last one: the loss is nan. Lower it."
+    assert f"failed: emso on miniature-s, seed 0: {told} Give it another" in " ".join(capsys.readouterr().out.split())
+    [row] = Analysis(over).answer.at("miniature-s", spec.targets[0]).query("variant == 'emso'").to_dict("records")
+    assert (row["gets_there"], row["reached"], row["runs"], row["reason"]) == ("no", 0, 1, told.rstrip("."))
+    [(_, card)] = cards(Analysis(over))
+    assert f"EMSO ({row['reason']})" in card[-1][1]
+    assert any(told in sentence for sentence in Analysis(over).caveats)
+    part = Analysis(replace(over, studies=(study_results(spec, failed[:2]),)))
+    assert "Not finished: 1 of 1 searches. " in f"{cards(part)[0][1][-1][1]} "
+    assert "Not run: EMSO." in cards(part)[0][1][-1][1]
 
 
 def test_again_nothing_is_left_to_do(undisturbed, sweep_file, tmp_path, monkeypatch):

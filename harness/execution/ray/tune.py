@@ -17,8 +17,7 @@ from typing import Any
 
 from harness.errors import StorageError
 from harness.execution import isolate
-from harness.execution.job import Event, Folders, Job, record_exceeded, record_failure
-from harness.execution.queue import Executor, JobQueue
+from harness.execution.jobs import Event, Executor, Folders, Job, JobQueue, record_exceeded, record_failure
 from harness.execution.ray import session
 from harness.planning import machine
 from harness.settings import replace

@@ -17,7 +17,7 @@ from harness.reporting import section, style, summary
 from harness.reporting.render import Column, render
 from harness.reporting.sections.main_table import recited_columns
 from harness.settings import Plan
-from harness.statistics.protocol import MIN_RUNS
+from harness.statistics.contrasts import MIN_RUNS
 
 
 class TheAnswer(section.Section):

@@ -82,6 +82,11 @@ def test_the_retrained_model_under_another_name_has_no_excess_and_what_recites_h
     ]
 
 
+def test_a_row_of_one_run_is_marked_though_another_has_two(attacked):
+    ranked = attacked(original=[ORIGINAL] * 2, retrained=[TWIN] * 2, ga=[TWIN + 0.5] * 2, twin=[TWIN])
+    assert recovery_sentences(attack_frame(ranked), ranked.info, "")[-1] == ONE_RUN
+
+
 def test_all_levels_of_a_model_are_corrected_for(attacked):
     ranked = attacked(original=[ORIGINAL], retrained=[TWIN], ga=[TWIN + 0.5])
     frame = attack_frame(ranked).query("variant == 'ga'").assign(p=0.02)

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from harness.analysis.analysis import Analysis
 from harness.cli import main as lethe
-from harness.drafting import first_sweep, given_texts, rate_probe
+from harness.drafting import first_sweep, given_texts
 from harness.errors import DataError
 from harness.models.blocks import FAMILIES
 from harness.planning.plan import plan, plan_sweep
@@ -158,8 +158,8 @@ def test_a_file_is_never_overwritten(init, tmp_path, capsys):
 def test_a_drafted_file_can_be_probed(tmp_path):
     out = tmp_path / "new.yaml"
     assert lethe(["init", "miniature-s", "miniature", "--no-probe", "--out", str(out)]) == 0
-    [study] = rate_probe.plan_probe(out.read_text(), out, 8).studies
-    assert (study.trials, study.trial.forget.rows) == (len(rate_probe.RATES), 8)
+    [study] = first_sweep.plan_probe(out.read_text(), out, 8).studies
+    assert (study.trials, study.trial.forget.rows) == (len(first_sweep.RATES), 8)
 
 
 @pytest.mark.soak
@@ -174,7 +174,7 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
         assert f"  {rate}: MA {before} to {after}, " in capsys.readouterr().out or seen, "they are shown as they come"
         seen.append((float(rate), float(after) / float(before)))
     rates, left = zip(*seen, strict=True)
-    assert list(rates) == list(rate_probe.RATES[: len(rates)])
+    assert list(rates) == list(first_sweep.RATES[: len(rates)])
     assert left[-1] <= 0.9 < min(left[:-1])
     assert yaml.safe_load(text)["training"]["learning_rate"] == rates[-1]
     assert "the least that erased in a few steps of gradient ascent" in text
@@ -226,6 +226,8 @@ def test_texts_that_are_recited_no_more_than_others_are_not_erased():
 
 UNUSABLE = [
     ((60, 9, 80, 12), [], "2 of 4 texts have fewer than 16 tokens (the shortest has 9, the median 12)"),
+    ((60, 80), ["--sequence-tokens", "10"], "--sequence-tokens is below 16: say how long a beginning is"),
+    ((60, 80), ["--prefix-tokens", "300"], "--prefix-tokens: must be below sequence_tokens (80)"),
     ((60, 9), ["--prefix-tokens", "20"], "has 1 unusable row: line 2 has 9 of at least 21 tokens"),
 ]
 

@@ -9,7 +9,7 @@ from harness.analysis.analysis import Analysis
 from harness.cli import main as lethe
 from harness.commands.results import EARLIER_DEVIATIONS, power_frame
 from harness.library import read_folder
-from harness.statistics.protocol import deviation_bounds, power, runs_needed
+from harness.statistics.contrasts import deviation_bounds, power, runs_needed
 
 COSTS = {"ga": 1.0, "gd": 0.8, "kl": 0.95}
 

@@ -13,8 +13,7 @@ from harness.errors import TrialError
 from harness.execution import tasks
 from harness.execution.erasing import erase
 from harness.execution.isolate import ProcessState, compared, fingerprints, guarded
-from harness.execution.job import Folders, Job
-from harness.execution.queue import JobQueue
+from harness.execution.jobs import Folders, Job, JobQueue
 from harness.execution.tasks import EvaluatingTask, PeakMemory
 from harness.execution.trial import run_inline
 from harness.models.loading import load_model

@@ -7,8 +7,7 @@ import torch
 
 from harness.analysis.caveats import changed_choices
 from harness.base.files import digest_of
-from harness.execution.job import Folders, Job
-from harness.execution.queue import JobQueue
+from harness.execution.jobs import Folders, Job, JobQueue
 from harness.execution.tasks import EvaluatingTask, JudgeCache, MeasuredModel, measured_set
 from harness.execution.trial import run_inline
 from harness.models.resolving import resolve_model

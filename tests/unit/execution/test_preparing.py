@@ -11,8 +11,7 @@ import pytest
 from harness.contracts import Evaluation, Metric
 from harness.errors import TrialError
 from harness.execution import tasks
-from harness.execution.job import Folders, Job
-from harness.execution.queue import JobQueue, missing_jobs, shared_jobs, trial_jobs
+from harness.execution.jobs import Folders, Job, JobQueue, missing_jobs, shared_jobs, trial_jobs
 from harness.execution.tasks import EvaluatingTask
 from harness.execution.trial import run_evaluator, run_inline
 from harness.models.loading import load_model

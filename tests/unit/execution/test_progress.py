@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from harness.execution import job as module
-from harness.execution.job import Event, SweepProgress
+from harness.execution import jobs as module
+from harness.execution.jobs import Event, SweepProgress
 
 
 def event(job, kind, message="", done=0, total=0):

@@ -11,8 +11,7 @@ from harness.base.files import digest_of
 from harness.contracts import Sample
 from harness.errors import DataError, TrialError
 from harness.execution.isolate import failure_for_report, sample_for_report, word_runs
-from harness.execution.job import Folders, Job
-from harness.execution.queue import JobQueue
+from harness.execution.jobs import Folders, Job, JobQueue
 from harness.execution.trial import run_inline
 from harness.records.journal import Failed, Journal
 from harness.records.mlflow import point_run, trial_run

@@ -6,9 +6,8 @@ import math
 import pytest
 
 from harness.execution.search import STARTUP, next_settings, objective, results_awaited
-from harness.planning.tuned import is_over
 from harness.records.journal import COLLAPSED, PAST, WHOLE, Candidate
-from harness.records.results import is_outside, study_results
+from harness.records.results import is_outside, is_over, study_results
 from harness.settings import Choice, Level, LogUniform, Source, Study, replace
 
 RATE = "training.learning_rate"
@@ -152,7 +151,7 @@ def test_the_chosen_point_is_the_cheapest_that_reaches_and_has_not_collapsed(mak
     study = make_study()
     known = [
         candidate(study, 0, {"k": 1}, [(1, 0.92, 4.2), (2, 0.88, 5.0), (3, 0.49, 25.0)], end=COLLAPSED),
-        candidate(study, 1, {"k": 2}, [(1, 0.9, 4.5), (2, 0.6, 8.0)], end=PAST),
+        candidate(study, 1, {"k": 2}, [(1, 0.9 + 1e-8, 4.5), (2, 0.6, 8.0)], end=PAST),  # As in single precision.
         candidate(study, 2, {"k": 4}, [(1, 0.4, 1.0), (2, 0.5, math.nan)], end=COLLAPSED),
     ]
     results = study_results(study, list(reversed(known)))

@@ -8,7 +8,7 @@ import torch
 from harness.contracts import Strength
 from harness.execution import trial
 from harness.execution.erasing import TOLERANCE, erase, find_level, probe
-from harness.execution.job import Folders, Job
+from harness.execution.jobs import Folders, Job
 from harness.execution.tasks import EvaluatingTask, PeakMemory, forget_set, measured_set, validation_set
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS

@@ -6,7 +6,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.planning import tuning
-from harness.planning.tuned import largest_candidate
+from harness.records.results import largest_candidate
 from harness.settings import Choice, Level, LogUniform
 
 FILE = """# What is asked?
@@ -76,6 +76,9 @@ def test_what_is_searched_is_what_is_declared_and_not_fixed(planned):
     assert (emso.is_cumulative, emso.is_trained, emso.trial.strengths) == (True, True, ())
     difference = found["gradient_difference"]
     assert set(difference.space) == {"epochs", "retain_weight"}, "the row fixes the rate"
+    without = studies(planned("methods={npo: {retain: false}}"))["npo"]
+    assert "beta" in without.space
+    assert "retain_weight" not in without.space, "it would do nothing"
     assert difference.trial.training.learning_rate == 1e-5
 
 

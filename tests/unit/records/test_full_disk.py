@@ -13,7 +13,7 @@ import pytest
 
 from harness.base.files import write_whole
 from harness.errors import StorageError
-from harness.execution import job, queue, trial
+from harness.execution import jobs, trial
 from harness.models.loading import save_model
 from harness.models.resolving import resolve_model
 from harness.records import artifacts, results
@@ -115,13 +115,13 @@ def test_a_trial_on_a_full_disk_fails_and_the_same_run_finishes_it_later(disk, m
     fields |= {"forget": replace(spec.forget, sequences=2, sequence_tokens=48, prefix_tokens=24)}
     fields |= {"judges": {"similarity": resolve_model(str(encoder))}, "model": resolve_model(str(world / "MODEL"))}
     spec = replace(spec, **fields, keep_erased="all", evaluators=(evaluator,))
-    plan, folders = make_plan(spec), job.Folders(results=disk.root / "s", artifacts=disk.root / "artifacts")
+    plan, folders = make_plan(spec), jobs.Folders(results=disk.root / "s", artifacts=disk.root / "artifacts")
     journal = Journal(folders.results / "journal")
 
     def run(watch=lambda event: None):
         trial.tasks.JUDGES.__init__()
         trial.tasks.clear_shared()
-        trial.run_inline(queue.missing_jobs(results.read_results(plan, journal), folders, watch))
+        trial.run_inline(jobs.missing_jobs(results.read_results(plan, journal), folders, watch))
         return results.read_results(plan, journal).statuses[spec.trial_id]
 
     disk.leave(12)

@@ -7,8 +7,15 @@ import pytest
 from scipy import stats
 
 from harness.statistics.bootstrap import ItemValues
-from harness.statistics.contrasts import paired_contrast
-from harness.statistics.protocol import MAX_RUNS, POWER, deviation_bounds, judge_methods, power, runs_needed
+from harness.statistics.contrasts import (
+    MAX_RUNS,
+    POWER,
+    deviation_bounds,
+    judge_methods,
+    paired_contrast,
+    power,
+    runs_needed,
+)
 from studies.error_rates import MAX_FALSE_PAGES, against_themselves, upper_bound
 
 MARGIN = math.log(1.1)

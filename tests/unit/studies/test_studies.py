@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from harness.execution import job, queue, trial
+from harness.execution import jobs, trial
 from harness.miniature import WEIGHTS, manifest
 from harness.planning import published
 from harness.planning.plan import plan
@@ -51,11 +51,11 @@ def test_the_meta_evaluation_of_a_tiny_sweep(make_model, tokenizer, tmp_path, mo
         model.save_pretrained(tmp_path / f"m{seed}")
         tokenizer.save_pretrained(tmp_path / f"m{seed}")
     (tmp_path / "tiny.yaml").write_text(SWEEP.format(tmp_path))
-    planned, folders = plan(tmp_path / "tiny.yaml"), job.Folders.of_sweep(tmp_path / "results", "tiny")
+    planned, folders = plan(tmp_path / "tiny.yaml"), jobs.Folders.of_sweep(tmp_path / "results", "tiny")
     journal = Journal(folders.results / "journal")
     journal.write_plan(planned)
     assert meta_evaluation.main([str(folders.results)]) == 2, "nothing is measured yet"
-    trial.run_inline(queue.missing_jobs(results.read_results(planned, journal), folders, lambda event: None))
+    trial.run_inline(jobs.missing_jobs(results.read_results(planned, journal), folders, lambda event: None))
     assert meta_evaluation.main([str(folders.results)]) == 0
     table = pd.read_csv(folders.results / "meta.csv").set_index("metric")
     row = table.loc["log_p_at_2"]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from harness.execution.job import Event, Folders, Job
-from harness.execution.queue import JobQueue, missing_jobs, next_candidates, shared_jobs, trial_jobs
+from harness.execution.jobs import Event, Folders, Job, JobQueue, missing_jobs, next_candidates, shared_jobs, trial_jobs
 from harness.records.artifacts import Artifacts, memorized_key
 from harness.records.journal import WHOLE, Candidate, Failed
 from harness.records.results import Results, StudyResults, trial_results
