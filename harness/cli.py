@@ -140,7 +140,7 @@ def audit(
 
     given = GivenTexts(model, texts, unseen, field, tokenizer, prefix_tokens, sequence_tokens, sequences)
     if write_forget is not None:
-        from harness.drafting.passages import write_recited
+        from harness.drafting.twins import write_recited
 
         if unseen or sequences or original or attacks or report or results:
             raise errors.DataError("--write-forget takes only --field, --tokenizer and lengths; audit the file next.")

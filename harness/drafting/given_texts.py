@@ -10,7 +10,7 @@ import yaml
 
 from harness.base.files import parse_path, quote_text
 from harness.contracts import Checkpoint, Number
-from harness.data import rows, sources
+from harness.data import sequences, sources
 from harness.errors import ConfigError, DataError, ModelError
 from harness.miniature import read_manifest
 from harness.models import loading, resolving
@@ -150,7 +150,7 @@ def read_lengths(block: Mapping[str, Any], role: sources.Role, model: Checkpoint
     """Return the number of tokens of a source's texts, each counted up to `most`."""
     source = Source(**block, sequence_tokens=most, prefix_tokens=1)
     tokenizer, vocabulary = loading.load_tokenizer(model), loading.vocabulary(model)
-    return [len(row) for row in rows.read_rows(source, role, tokenizer, vocabulary, 1)]
+    return [len(row) for row in sequences.read_rows(source, role, tokenizer, vocabulary, 1)]
 
 
 def choose_prefix(name: str, lengths: Sequence[int]) -> int:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from harness.base import files, messages
 from harness.contracts import Checkpoint, Sequences
-from harness.data import rows, sequences, sources
+from harness.data import sequences, sources
 from harness.errors import DataError, Fault, Faults, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.models.resolving import CAUSAL_ROLES
@@ -43,7 +43,7 @@ def resolve_texts(
             section: TextSource | None = getattr(data, role)
             try:
                 if section is not None:
-                    rows.check_rows(sources.section_source(section, role), role)
+                    sequences.check_rows(sources.section_source(section, role), role)
             except DataError as error:
                 faults.add(f"data.{role}", str(error))
         return {}, (), {}
@@ -97,7 +97,7 @@ def _read_texts(
             source = replace(source, sequences=source.sequences or forget.rows or None)
         is_default = role == "validation" and data.validation is None and source.source != "miniature"
         if is_default and is_steered:  # Reported texts must not steer: take the next ones.
-            source = replace(source, start=rows.first_unread(texts["utility"], "utility", load_tokenizer(model)))
+            source = replace(source, start=sequences.first_unread(texts["utility"], "utility", load_tokenizer(model)))
         try:
             loaded[role] = sequences.load_texts(source, role, model)
             if role == "holdout" and source.sequences is None:
@@ -112,7 +112,7 @@ def _read_texts(
     whole = loaded.get("forget")
     if not is_sound or not isinstance(whole, Sequences):
         return None, ()
-    places = rows.text_places(texts["forget"], "forget")
+    places = sequences.text_places(texts["forget"], "forget")
     names |= dict(zip(map(files.digest_of, sequences.token_rows(whole)), places, strict=True))
     fault_count = len(faults)
     sentences = split_faults(loaded, faults, erases=bool(sweep.methods), is_steered=is_steered)

@@ -10,8 +10,7 @@ import pandas
 import pytest
 import torch
 
-from harness.data.rows import first_unread, text_places
-from harness.data.sequences import load_forget, load_retain, load_utility, load_validation
+from harness.data.sequences import first_unread, load_forget, load_retain, load_utility, load_validation, text_places
 from harness.data.sources import token_ids
 from harness.errors import DataError
 from harness.settings import Source, replace
