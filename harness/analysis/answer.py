@@ -164,13 +164,14 @@ def _walk(
     name = walks[0].spec.strength_name if walks else ""
     failed = [study for study in studies if study.is_failed]
     row: dict[str, Any] = {"gets_there": "yes" if measured else "no" if missed or failed else "not run"}
-    failed_runs = sum(len(study.spec.seeds) for study in failed)
-    row |= {"reached": len({_run(point.spec) for point in measured}), "runs": _count_runs(walks) + failed_runs}
+    row["reached"] = len({_run(point.spec) for point in measured})
+    row["runs"] = _count_runs(walks) + sum(len(study.spec.seeds) for study in failed)
     strengths = seeds.strengths([float(point.strength or 0) for point in measured])
     row |= {"strength": f"{name} {strengths}" if measured else "", "setting": "; ".join(dict.fromkeys(settings))}
-    row |= {"nearest": float(nearest.nearest["ma"]) if nearest else math.nan}
-    row |= {"nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else ""}
-    row |= {"reason": nearest.reason if nearest else failed[0].failure.rstrip(".") if failed else ""}
+    row |= {"nearest": math.nan, "nearest_at": "", "reason": failed[0].failure.rstrip(".") if failed else ""}
+    if nearest:
+        row |= {"nearest": float(nearest.nearest["ma"]), "reason": nearest.reason}
+        row["nearest_at"] = f"{name} {nearest.nearest['strength']:.4g}"
     row |= {"budget": f"{candidates} candidates, {steps} steps" if candidates else ""}
     return row | {"points": tuple(point.spec.point_id(point.strength) for point in measured)}
 

@@ -81,9 +81,9 @@ def _rounded(perplexity: float) -> str:
 
 def unfinished_trials(results: Results) -> str:
     """Return the number of missing and failed trials, and of unfinished searches, as a sentence; '' if none."""
-    trials, searches = len(results.statuses), len(results.studies)
-    left = trials - [*results.statuses.values()].count("done"), len(results.unfinished_studies)
-    counts = [(left[0], trials, "trials"), (left[1], searches, "searches")]
+    trials = len(results.statuses)
+    counts = [(trials - [*results.statuses.values()].count("done"), trials, "trials")]
+    counts += [(len(results.unfinished_studies), len(results.studies), "searches")]
     texts = [f"{count} of {total} {name}" for count, total, name in counts if count]
     return f"Not finished: {' and '.join(texts)}." if texts else ""
 

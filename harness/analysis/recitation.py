@@ -68,8 +68,8 @@ class Recitation(NamedTuple):
     def answer(self) -> str:
         """Answer of a sweep without erasure: yes, no or not known."""
         word = {True: "Yes", False: "No", None: "Not known"}[self.recites]
-        reason = self.reason.replace("the original", "the model")  # An audited model may be an erased one.
-        return f"{word}: {reason}{self._remedy}" if reason else ""
+        # An audited model may be an erased one.
+        return f"{word}: {self.reason.replace('the original', 'the model')}{self._remedy}" if self.reason else ""
 
     @property
     def warning(self) -> str:

@@ -63,8 +63,7 @@ def tell_unfinished(results: Results) -> bool:
         tell(f"missing: {name}: {progress}, and none is chosen until the search is over ({spec.trial_id})")
     failed = [study for study in results.studies if study.is_failed]
     for study in failed:
-        spec = study.spec.trial
-        failure = study.failure or "no candidate gave a number"
+        spec, failure = study.spec.trial, study.failure or "no candidate gave a number"
         remedy = f"Give it another range (tune.space.{spec.variant.partition('(')[0]})"
         tell(f"failed: {spec.variant} on {spec.model.id}, {study.spec.seeds_text}: {shown(failure)} {remedy}.")
     return bool(results.unfinished or studies or failed)

@@ -17,7 +17,7 @@ from harness.analysis import analysis, damage
 from harness.analysis.recitation import TOKENS, is_beyond
 from harness.base.files import write_whole
 from harness.base.messages import amount, printable, tell
-from harness.contracts import Checkpoint, Method, Number
+from harness.contracts import Checkpoint, Number
 from harness.data import sequences, sources
 from harness.drafting import given_texts
 from harness.drafting.given_texts import flow
@@ -45,12 +45,6 @@ WALK_FACTOR = 4
 """Multiple of the default at which a walk ends where a method declares no range."""
 
 
-def walk_end(plugin: type[Method]) -> Number | None:
-    """Return the strength at which a walk ends: the highest that the method declares; None if it declares none."""
-    default, dimension = plugins.default_strength(plugin), plugins.declared_space(plugin).get(plugin.strength.field)
-    return end_of(dimension) if dimension is not None else default and WALK_FACTOR * default
-
-
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
     """Yield the row of every method with its needs, commented out if it is left out or not `SUGGESTED_METHODS`."""
     for name in plugins.METHODS.names():
@@ -59,7 +53,8 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue
-        end = walk_end(plugin)
+        default, dimension = plugins.default_strength(plugin), plugins.declared_space(plugin).get(plugin.strength.field)
+        end = end_of(dimension) if dimension is not None else default and WALK_FACTOR * default
         row = f"{name}: {given_texts.flow({plugin.strength.field: '...' if end is None else end})}"
         reason = left_out.get(name, "" if end is not None else "it declares no strength to begin with: say which.")
         is_proposed = name in SUGGESTED_METHODS or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")

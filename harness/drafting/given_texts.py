@@ -31,6 +31,7 @@ def flow(value: Any) -> str:
 MINIATURE = "miniature"
 """Names the embedded corpus instead of a path."""
 ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".txt": "text", ".npy": "npy"}
+LENGTHS = ("prefix_tokens", "sequence_tokens", "sequences")
 MIN_TOKENS = 16
 """A prefix and a continuation of 8 tokens each."""
 
@@ -78,8 +79,7 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
     loading.check_model(model)
     loading.check_tokenizer(model)
     block = named_source(given.texts, given.field)
-    names = ("prefix_tokens", "sequence_tokens", "sequences")
-    settings = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+    settings = {name: getattr(given, name) for name in LENGTHS if getattr(given, name) is not None}
     if block["source"] == MINIATURE:
         return ReadTexts(given, model, {**block, **settings}, ())
     usual = (sources.MINIATURE_TOKENS if is_miniature(model.id) else sources.DEFAULT_TOKENS)[1]
@@ -139,8 +139,7 @@ def faults_of_given(given: Given) -> Iterator[None]:
         for fault in error.faults:
             section = fault.path.partition(".")[2].partition(".")[0]
             name = {"forget": given.texts, "holdout": given.unseen, "0": given.model}.get(section, fault.path)
-            option = fault.path.rpartition(".")[2]
-            if section == "forget" and option in ("prefix_tokens", "sequence_tokens", "sequences"):
+            if section == "forget" and (option := fault.path.rpartition(".")[2]) in LENGTHS:
                 name = f"--{option.replace('_', '-')}"
             reasons.append(fault.reason if not name or name in fault.reason else f"{name}: {fault.reason}")
         raise DataError("\n".join(reasons)) from error

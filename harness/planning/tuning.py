@@ -49,9 +49,8 @@ def _space(
         faults.add(f"{path}.{strength}", f"{reason}: {example}.")
         return None
     fixed_names, hints = _by_dimension(block).keys() - {"method"}, searchable_types(plugin)
+    fixed_names |= {"retain_weight"} if block.get("retain") is False else set()  # It would do nothing.
     space = {name: dimension for name, dimension in declared_space(plugin).items() if name not in fixed_names}
-    if block.get("retain") is False:  # Its weight would do nothing.
-        space.pop("retain_weight", None)
     for name, values in _by_dimension(entries).items():
         where = f"tune.space.{key}.{name}"
         if name not in hints:

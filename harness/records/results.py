@@ -211,8 +211,8 @@ class Results:
     @property
     def remaining_specs(self) -> list[Trial]:
         """Return the unfinished trials, and the largest candidate of each unfinished study."""
-        largest = [largest_candidate(study.spec) for study in self.unfinished_studies]
-        return [trial.spec for trial in self.unfinished] + largest
+        largest = (largest_candidate(study.spec) for study in self.unfinished_studies)
+        return [*(trial.spec for trial in self.unfinished), *largest]
 
     @property
     def measured(self) -> list[PointResults]:

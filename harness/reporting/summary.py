@@ -23,7 +23,7 @@ OTHER_TEXTS = "it covers the choice of texts, not of the training run"
 """Meaning of an interval over items of a single seed."""
 DEFINITIONS = {"exact": "the corrected formulas, over all positions"}
 DEFINITIONS |= {"table": "the evaluation that the published tables were almost certainly made with"}
-UNKNOWN_RECITATION = "Nothing shows that there was anything to erase."
+UNKNOWN_RECITATION, IDLE = "Nothing shows that there was anything to erase.", "Erased nothing beyond noise"
 MAX_NAMES = 3
 """Methods in one list of the card."""
 Card = list[tuple[str, str, str]]
@@ -150,11 +150,9 @@ def _what_to_do(model: str, analysis: Analysis, rows: pd.DataFrame, sound: pd.Da
     folder, spec = results.folder, point.spec
     is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / point.erased_key).is_dir()
     elsewhere = ["--results", results.root] if results.root != "results" else []
-    folder_name = export_folder(spec, analysis)
-    command = shlex.join(["lethe", "export", export_name(point, results), "--out", folder_name, *elsewhere])
-    if is_kept:
-        return f"To export {spec.label}:", command
-    return f"{spec.label}'s model was not kept. This says how to keep it:", command
+    name, out = export_name(point, results), export_folder(spec, analysis)
+    lead = f"To export {spec.label}:" if is_kept else f"{spec.label}'s model was not kept. This says how to keep it:"
+    return lead, shlex.join(["lethe", "export", name, "--out", out, *elsewhere])
 
 
 def recommended_point(model: str, analysis: Analysis) -> PointResults | None:
@@ -176,12 +174,11 @@ def export_folder(spec: Trial, analysis: Analysis) -> str:
 def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     head, plan, sentences = analysis.answer.heads[model], analysis.results.plan, []
     for name, word in (("over_erased", "over-erased"), ("collapsed", "collapsed")):
-        flagged = rows[rows[name].eq(True)].to_dict("records")
-        if names := [row["label"] + _on_seeds(row, name) for row in flagged]:
+        flagged = [row for row in rows.to_dict("records") if row[f"{name}_seeds"]]
+        if names := [row["label"] + _on_seeds(row, name) for row in flagged if row[name] is True]:
             sentences.append(f"{word.capitalize()}, so not recommended: {_names(names)}.")
-    partly = rows[(rows["over_erased_seeds"] > 0) & ~rows["over_erased"].eq(True)].to_dict("records")
-    names = [row["label"] + _on_seeds(row, "over_erased") for row in partly]
-    sentences += [f"Over-erased, though not on most seeds: {_names(names)}."] if names else []
+        if names := [row["label"] + _on_seeds(row, name) for row in flagged if row[name] is not True]:
+            sentences.append(f"{word.capitalize()}, though not on most seeds: {_names(names)}.")
     labels, missed = [], rows[rows["reached"] < rows["runs"]].to_dict("records")
     for row in missed:
         part = f"in {row['runs'] - row['reached']} of {row['runs']} runs, " if row["reached"] else ""
@@ -189,9 +186,9 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
         near = f"nearest {row['nearest']:.2f}" if is_short else nearest_text(row)
         labels.append(f"{row['label']} ({part}{near})")
     sentences += [f"Not there: {_names(labels)}."] if labels else []
-    ranks = analysis.ranked.ranking.query("model == @model")
-    idle = dict.fromkeys(ranks.loc[ranks["unranked"].eq(ranking.ERASED_NOTHING), "label"])
-    sentences += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
+    ranks = analysis.ranked.ranking.query("model == @model").set_index("unranked")["label"]
+    idle = dict.fromkeys(ranks[ranks.index == ranking.ERASED_NOTHING])
+    sentences += [f"{IDLE}: {_names(idle)}."] if idle else []
     waiting = rows.loc[rows["gets_there"].eq("not run"), "label"]
     sentences += [f"Not run: {_names(waiting)}."] if len(waiting) else []
     sentences.append(caveats.unfinished_trials(analysis.results))
@@ -225,9 +222,8 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
         elif row["unranked"] == ranking.ERASED_NOTHING:
             idle.append(row["label"])
     faults = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
-    faults += [f"Collapsed, so not ranked: {_names(collapsed)}."] if collapsed else []
-    faults += [f"Over-erased, so not ranked: {_names(over)}."] if over else []
-    faults += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
+    states = ("Collapsed, so not ranked", collapsed), ("Over-erased, so not ranked", over), (IDLE, idle)
+    faults += [f"{state}: {_names(names)}." for state, names in states if names]
     faults.append(caveats.unfinished_trials(analysis.results))
     nothing = f"No method has a rank{': set ranking.at to other strengths' if collapsed or over or idle else ' yet'}."
     finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else nothing
@@ -300,9 +296,8 @@ def _on_seeds(row: Mapping[Any, Any], name: str) -> str:
 
 
 def _comes_back(row: Mapping[Any, Any]) -> str:
-    if math.isinf(row["comes_back"]):
-        return "no"
-    return "" if math.isnan(row["comes_back"]) else f"after {amount(round(row['comes_back']), 'step')}"
+    steps = row["comes_back"]
+    return "no" if math.isinf(steps) else "" if math.isnan(steps) else f"after {amount(round(steps), 'step')}"
 
 
 def level_tables(model: str, analysis: Analysis) -> Iterator[tuple[str, pd.DataFrame, list[Column]]]:

@@ -15,8 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaln, chdtri, expit, log_expit, ndtr, stdtr, stdtrit
 
-from harness.statistics import bootstrap
-from harness.statistics.bootstrap import ItemValues, average_by_model
+from harness.statistics.bootstrap import Floats, ItemValues, average_by_model
 
 LEVEL = 0.05
 """Level of every test."""
@@ -173,7 +172,7 @@ class Judgement(NamedTuple):
 
 
 def judge_methods(
-    differences_by_method: Mapping[str, bootstrap.Floats], item_variances: Mapping[str, float], margin: float
+    differences_by_method: Mapping[str, Floats], item_variances: Mapping[str, float], margin: float
 ) -> dict[str, Judgement]:
     """Return the verdict on each method's paired differences of log price to the reference.
 

@@ -3,22 +3,17 @@
 import math
 
 import pytest
-from scipy import stats
 
 from harness.analysis.analysis import Analysis
 from harness.library import read_folder
 from harness.settings import replace
+from studies.error_rates import upper_bound
 
 MAX_RATE = 0.1
 """The upper bound of the rate of false pages must lie below: twice the level of all tests of a page."""
 REPETITIONS = 60
 TWICE = {"ga": "ga_again", "gd": "gd_again"}
 """Each method, and its other name."""
-
-
-def upper_bound(false, pages):
-    """The upper end of the 95 % interval of a rate that was seen `false` times: Clopper's and Pearson's."""
-    return stats.binomtest(false, pages).proportion_ci(0.95, method="exact").high
 
 
 def test_the_bound_of_a_rate_by_hand():

@@ -1,7 +1,11 @@
 """The queue: what trials share comes first, each job runs once, and a search proposes the same on every executor."""
 
-import pytest
+import io
 
+import pytest
+from rich.console import Console
+
+from harness.execution import jobs
 from harness.execution.jobs import Event, Folders, Job, JobQueue, missing_jobs, next_candidates, shared_jobs, trial_jobs
 from harness.records.artifacts import Artifacts, memorized_key
 from harness.records.journal import WHOLE, Candidate, Failed
@@ -167,3 +171,30 @@ def test_a_candidate_whose_process_died_is_tried_again_by_the_next_run_only(fold
     study = make_study("a")
     assert len(ran(results_of(studies=[study]), folders, dying=[1]).begun) == 3
     assert [job.candidate.number for job in next_candidates(replace(study, trials=4), folders, {})] == [1, 3]
+
+
+def event(job, kind, message="", done=0, total=0):
+    return Event(job=job, kind=kind, message=message, done=done, total=total)
+
+
+def test_off_a_terminal_there_is_a_line_for_each_job_that_ends_and_one_a_minute(monkeypatch):
+    clock = [100.0]
+    console = Console(file=io.StringIO(), force_terminal=False, width=160, color_system=None, highlight=False)
+    monkeypatch.setattr(jobs.time, "monotonic", lambda: clock[0])
+    with jobs.SweepProgress(2, console) as progress:
+        progress(event("emso", "started"))
+        progress(event("emso", "progress", "memorization at 1", done=1, total=4))
+        progress(event("emso", "lost", "its process died"))
+        progress(event("memorize", "finished"))
+        clock[0] += 61
+        progress(event("emso", "progress", "memorization at 2", done=2, total=4))
+        progress(event("emso", "progress", "generation at 2", done=3, total=4))
+        progress(event("emso", "failed", "ValueError: \x1b[31mNaN"))
+        progress(event("candidate", "finished", "ma 0.5"))
+    assert console.file.getvalue().splitlines() == [
+        "emso: its process died",
+        "memorize: finished · 1 of 2 jobs",
+        "emso: memorization at 2 (2 of 4) · 1 of 2 jobs",
+        r"emso: failed: ValueError: \x1b[31mNaN",
+        "candidate: ma 0.5 · 3 of 3 jobs · 1 failed",
+    ]

@@ -15,17 +15,10 @@ from evaluators.reasoning import Reasoning
 from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget, load_holdout, load_retain, load_utility, load_validation
 from harness.errors import ModelError
+from harness.models import tokenizing
 from harness.models.loading import check_tokenizer, load_model, load_tokenizer
 from harness.models.resolving import resolve_model
-from harness.models.tokenizing import (
-    continuation_ids,
-    continuation_texts,
-    judge_facts,
-    judges_start_with,
-    start_tokens,
-    text_ends,
-    token_lists,
-)
+from harness.models.tokenizing import continuation_ids, continuation_texts, start_tokens, token_lists
 from harness.settings import Source, replace
 from harness.toolkit import CausalJudge, judge_key
 from harness.toolkit.scoring import judge_identity
@@ -139,7 +132,9 @@ def test_texts_that_continue_others_are_read_and_written_without_a_space_of_the_
         assert continuation_texts(tokenizer, [whole[:place]], [whole[place:]]) == [text]
     tokenizer.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    assert judge_facts(Checkpoint("j", str(tmp_path), str(tmp_path), "")) == ["continues texts without a space"]
+    assert tokenizing.judge_facts(Checkpoint("j", str(tmp_path), str(tmp_path), "")) == [
+        "continues texts without a space"
+    ]
     bytes_only = make_tokenizer("none")
     assert continuation_ids(bytes_only, TEXTS) == token_lists(bytes_only, TEXTS)
     cut = bytes_of(bytes_only, "aé")
@@ -157,8 +152,8 @@ def test_a_judge_that_starts_texts_has_another_name(llama, make_tokenizer, tmp_p
     folder = tmp_path / "scaled"
     make_tokenizer("none").save_pretrained(folder)
     (folder / "config.json").write_text('{"vocab_size": 260, "logits_scaling": 8.0}')
-    assert judge_facts(Checkpoint("scaled", str(folder), str(folder), "")) == ["logits by logits_scaling"]
-    assert judges_start_with({"perplexity": llama, "features": bare}) == {"perplexity": ["<s>"]}
+    assert tokenizing.judge_facts(Checkpoint("scaled", str(folder), str(folder), "")) == ["logits by logits_scaling"]
+    assert tokenizing.judges_start_with({"perplexity": llama, "features": bare}) == {"perplexity": ["<s>"]}
 
 
 def test_questions_are_read_as_texts_are(llama, make_tokenizer, monkeypatch):
@@ -179,12 +174,14 @@ def test_questions_are_read_as_texts_are(llama, make_tokenizer, monkeypatch):
 
 
 def test_a_chat_model_s_text_ends_at_any_of_its_ends(llama, make_tokenizer, tmp_path):
-    assert text_ends(llama) == (EOS, TURN_END), "97 is an ordinary token here: that end is another tokenizer's"
+    assert tokenizing.text_ends(llama) == (EOS, TURN_END), (
+        "97 is an ordinary token here: that end is of another"
+    )
     make_tokenizer(eos_token=None).save_pretrained(tmp_path)
     none = Checkpoint("none", str(tmp_path), str(tmp_path), "")
-    assert text_ends(none) == ()
+    assert tokenizing.text_ends(none) == ()
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": 259}')
-    assert text_ends(none) == (TURN_END,)
+    assert tokenizing.text_ends(none) == (TURN_END,)
 
 
 # Where tokenizer.json exists it decides, whatever class a folder names; a slow tokenizer's settings are read.
@@ -256,7 +253,7 @@ def test_a_slow_tokenizers_settings_are_read(tmp_path):
     checkpoint = slow_folder(tmp_path / "m", add_bos_token=True, **tokens)
     check_tokenizer(checkpoint)
     assert start_tokens(load_tokenizer(checkpoint)) == [1]
-    assert text_ends(checkpoint) == (1,)
+    assert tokenizing.text_ends(checkpoint) == (1,)
     assert token_lists(load_tokenizer(checkpoint), ["Call"])[0][0] == 1
     assert start_tokens(load_tokenizer(slow_folder(tmp_path / "bare", **tokens))) == []
 

@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from harness.statistics import contrasts
 from harness.statistics.bootstrap import ItemValues
-from harness.statistics.contrasts import (
-    MAX_RUNS,
-    POWER,
-    deviation_bounds,
-    judge_methods,
-    paired_contrast,
-    power,
-    runs_needed,
-)
+from harness.statistics.contrasts import POWER, deviation_bounds, judge_methods, power, runs_needed
 from studies.error_rates import MAX_FALSE_PAGES, against_themselves, upper_bound
 
 MARGIN = math.log(1.1)
@@ -102,7 +95,7 @@ def test_variance_over_items_is_that_of_items_drawn_anew():
         hard_N, weights_N = generator.normal(0, 0.3, (2, 60)), generator.integers(5, 60, 60)
         a_RN, b_RN = (hard_N[side] + generator.normal(0, 0.1, (3, 60)) for side in (0, 1))
         a, b = (ItemValues(values_RN=side, weights_RN=np.tile(weights_N, (3, 1)), **shared) for side in (a_RN, b_RN))
-        found.append(paired_contrast(a, b).items_variance)
+        found.append(contrasts.paired_contrast(a, b).items_variance)
         means.append((a.item_means() - b.item_means()).mean())
     assert np.mean(found) == pytest.approx(np.var(means), rel=0.08)
 
@@ -133,7 +126,7 @@ def test_no_fewer_runs_would_do_and_items_set_a_limit():
         assert power(0.2, 0.13, needed - 1, methods, items) < POWER <= power(0.2, 0.13, needed, methods, items)
     assert runs_needed(0.2, 0.01, items=0.2**2) is None
     assert runs_needed(0.0, 0.13) is None
-    assert power(0.02, 0.13, MAX_RUNS) < POWER
+    assert power(0.02, 0.13, contrasts.MAX_RUNS) < POWER
 
 
 def test_bounds_of_a_deviation_hold_it_in_80_of_100_pilots():
