@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,13 @@ from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND
 from harness.commands.results import check_of_export, power_frame
 from harness.contracts import Checkpoint
+from harness.library import read_folder
 from harness.records import items, journal
 from harness.records.results import find_points
 from harness.reporting.sections.answer import answer_figure
 from harness.reporting.summary import answer_markdown, caption, cards, recommended_point
-from harness.settings import Compare, Level, Source
+from harness.settings import Compare, Level, Source, replace
+from studies.error_rates import upper_bound
 
 ORIGINAL = {"ma": 0.95, "perplexity": 20.0, "mauve": 0.8, "unseen_ma": 0.3, "unseen_nll": 2.0}
 AT = Level(metric="ma", at=0.75)
@@ -247,6 +248,14 @@ def test_most_runs_decide_whether_a_row_is_over_erased_if_those_measured_do(anal
     assert partly == (True in flags and not broken)
 
 
+def test_what_did_not_run_and_what_erased_nothing_is_named(analysed):
+    analysis = analysed(a={"price": 1.3}, b={"price": 2.0}, c={"waits": 0})
+    idle = pd.DataFrame({"model": ["miniature-m"], "label": "B", "unranked": ranking.ERASED_NOTHING})
+    vars(analysis)["ranked"] = replace(analysis.ranked, ranking=idle)
+    assert "Erased nothing beyond noise: B. Not run: C. Not finished: 1 of " in card_of(analysis)["Wrong"]
+    assert "Take a lower level (until), or more texts." in analysis.ranked.idle_warnings[0]
+
+
 def test_a_run_more_takes_the_walks_that_missed_too(analysed):
     given = {}, {"b": {"miss": (0.9, 5)}}
     seconds = [analysed(seeds=2, a={"price": 1.0}, **more).answer.seconds_per_run for more in given]
@@ -387,3 +396,65 @@ def test_two_models_are_exported_to_two_folders(analysed):
     analysis.ranked.recitations["other"] = analysis.ranked.recitations["miniature-m"]
     (_, card), _ = cards(analysis)
     assert card[2][2].endswith("--out s-gd-miniature-m")
+
+
+MAX_RATE = 0.1
+"""The upper bound of the rate of false pages must lie below: twice the level of all tests of a page."""
+REPETITIONS = 60
+TWICE = {"ga": "ga_again", "gd": "gd_again"}
+"""Each method, and its other name."""
+
+
+def test_the_bound_of_a_rate_by_hand():
+    assert upper_bound(0, 80) == pytest.approx(1 - 0.025 ** (1 / 80))
+    assert upper_bound(5, 120) < MAX_RATE < upper_bound(6, 120), "the gate shuts at 6 false pages of 120"
+
+
+def pages_against_themselves(results):
+    """Yield a page for each method that is there under two names: the row of the second, the first as reference.
+
+    All the other rows are contrasts of the same page.
+    """
+    for name, again in TWICE.items():
+        plan = replace(results.plan, compare=replace(results.plan.compare, reference=name))
+        rows = Analysis(replace(results, plan=plan)).answer.frame.set_index("variant")
+        assert not math.isnan(rows.loc[again, "ratio"]), "it is compared with itself"
+        yield rows.loc[again]
+
+
+def simulated(simulate_sweep, folder, deviation, seeds=3, repetitions=REPETITIONS):
+    """Pages of sweeps in which both names of a method cost the same, but for the noise of runs and items."""
+    costs = {"ga": 1.0, "ga_again": 1.0, "gd": 0.7, "gd_again": 0.7}
+    for repetition in range(repetitions):
+        path = folder / str(repetition)
+        simulate_sweep(path, costs, seeds=seeds, deviation=deviation, seed=[seeds, repetition], prompts=48, noise=0.2)
+        yield from pages_against_themselves(read_folder(path))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("deviation", [0.05, 0.1])
+def test_simulated_methods_are_not_told_from_themselves(simulate_sweep, tmp_path, deviation):
+    pages = list(simulated(simulate_sweep, tmp_path, deviation))
+    false = sum(page["verdict"] in ("cheaper", "dearer") for page in pages)
+    print(f"three runs that deviate by {deviation}: {false} of {len(pages)} pages are false")
+    assert upper_bound(false, len(pages)) < MAX_RATE
+    # The gate can shut: if items were all the evidence, most pages would tell a method from itself.
+    alone = sum(abs(math.log(page["ratio"])) > 1.96 * math.sqrt(page["item_variance"]) for page in pages)
+    assert upper_bound(alone, len(pages)) > MAX_RATE
+
+
+def test_fewer_than_three_runs_say_nothing(simulate_sweep, tmp_path):
+    pages = [*simulated(simulate_sweep, tmp_path / "1", deviation=0.1, seeds=1, repetitions=1)]
+    pages += simulated(simulate_sweep, tmp_path / "2", deviation=0.1, seeds=2, repetitions=1)
+    assert {page["verdict"] for page in pages} == {""}
+
+
+@pytest.mark.soak
+def test_a_method_that_costs_30_percent_more_is_told_from_itself(simulate_sweep, tmp_path):
+    costs, told = {"ga": 1.0, "ga_again": 1.0 + math.log(1.3)}, 0
+    for repetition in range(10):
+        path = tmp_path / str(repetition)
+        simulate_sweep(path, costs, deviation=0.02, seed=repetition, noise=0.2)
+        rows = Analysis(read_folder(path)).answer.frame.set_index("variant")
+        told += rows.loc["ga_again", "verdict"] == "dearer"
+    assert told >= 8

@@ -1,4 +1,4 @@
-"""What a failure leaves: where it was, and none of the words that a plugin or a library put into it."""
+"""What a failure leaves: where it was, none of the words put into it, and nothing that a journal cannot hold."""
 
 import runpy
 from pathlib import Path
@@ -8,6 +8,7 @@ import torch
 
 from harness.analysis.analysis import Analysis
 from harness.base.files import digest_of
+from harness.base.messages import printable, storable
 from harness.contracts import Sample
 from harness.errors import DataError, TrialError
 from harness.execution.isolate import failure_for_report, sample_for_report, word_runs
@@ -117,3 +118,17 @@ def test_an_error_of_lethes_own_that_a_plugin_raises_keeps_no_word():
     sentence, log = failure_for_report(raised.value, "redacted")
     assert (sentence[:21], "Marguerite" in sentence + "".join(log)) == ("DataError: raised at ", False)
     assert "Marguerite" in failure_for_report(raised.value, "plain")[0]
+
+
+def test_a_stored_text_is_encodable_short_and_says_how_much_it_lacks():
+    for text in ("aé\ud800\udfff\n\U0001f600" * 500, "\udcff" * 50, "x" * 61):
+        stored = storable(text, 60)
+        stored.encode()
+        assert len(stored) <= 60
+        assert storable(stored, 60) == stored
+        kept, _, count = stored.rpartition(" … (")
+        assert kept == text.encode(errors="backslashreplace").decode()[: -int(count.split()[0].replace(",", ""))]
+
+
+def test_what_would_steer_a_terminal_is_escaped():
+    assert printable("a\x00\x1b]0;title\x07\r\x9b31m\u202e\ud800z") == r"a\x00\x1b]0;title\x07\r\x9b31m\u202e\ud800z"

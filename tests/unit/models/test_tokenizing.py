@@ -174,9 +174,7 @@ def test_questions_are_read_as_texts_are(llama, make_tokenizer, monkeypatch):
 
 
 def test_a_chat_model_s_text_ends_at_any_of_its_ends(llama, make_tokenizer, tmp_path):
-    assert tokenizing.text_ends(llama) == (EOS, TURN_END), (
-        "97 is an ordinary token here: that end is of another"
-    )
+    assert tokenizing.text_ends(llama) == (EOS, TURN_END), "97 is an ordinary token here: that end is of another"
     make_tokenizer(eos_token=None).save_pretrained(tmp_path)
     none = Checkpoint("none", str(tmp_path), str(tmp_path), "")
     assert tokenizing.text_ends(none) == ()

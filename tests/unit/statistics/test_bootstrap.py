@@ -8,15 +8,7 @@ import pytest
 from scipy import stats
 
 from harness.statistics import bootstrap
-from harness.statistics.bootstrap import (
-    ItemValues,
-    cluster_draws,
-    draws,
-    estimate,
-    interval,
-    replicate_draws,
-    row_intervals,
-)
+from harness.statistics.bootstrap import cluster_draws, draws, estimate, interval, replicate_draws, row_intervals
 from tests.unit.statistics.values import MODELS, N, item_values
 
 SIMULATIONS = 400
@@ -250,8 +242,8 @@ def test_intervals_of_many_rows_at_once_are_those_of_each(aggregate):
     values[1, :19], values[2], values[3] = np.nan, 0.5, np.where(generator.random(20) < 0.3, np.nan, values[3])
     weights = generator.integers(1, 5, (5, 20)).astype(float)
     common = {"clusters_N": np.arange(20) // 2, "items": "prompts", "aggregate": aggregate, "low": 0.0}
-    together = row_intervals(ItemValues(values_RN=values, weights_RN=weights, **common))
+    together = row_intervals(bootstrap.ItemValues(values_RN=values, weights_RN=weights, **common))
     for row in range(5):
-        alone = ItemValues(values_RN=values[[row]], weights_RN=weights[[row]], **common)
+        alone = bootstrap.ItemValues(values_RN=values[[row]], weights_RN=weights[[row]], **common)
         np.testing.assert_allclose(together[row], interval(draws(alone)), rtol=1e-6)
     assert np.isnan(together[1]).all(), "one cluster tells nothing"
