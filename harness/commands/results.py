@@ -288,7 +288,7 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
             console().print(f"\n{model}, {level}", render(frame, [first, *columns], "terminal"), sep="\n")
     tell(
         "A range is due to the deviation's own uncertainty (80 %). With fewer than three runs the deviation is"
-        " that of earlier sweeps, and a ratio below ×1.5 may be luck.A run is another training seed: --set "
+        " that of earlier sweeps, and a ratio below ×1.5 may be luck. A run is another training seed: --set "
         "'seeds=[0, 1, 2, 3, 4]'. Where no number of runs is enough, the difference is too small for these prompts."
     )
 

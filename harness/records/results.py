@@ -66,8 +66,8 @@ class StudyResults(NamedTuple):
 
     @property
     def is_failed(self) -> bool:
-        """Return whether its budget is spent and no candidate gave a number, so that no trial follows from it."""
-        return len(self.candidates) == self.spec.trials and all(result.nearest is None for result in self.targets)
+        """Return whether it is over and no candidate gave a number, so that no trial follows from it."""
+        return is_over(self.spec, self.candidates) and all(result.nearest is None for result in self.targets)
 
     @property
     def optimiser_steps(self) -> int:
