@@ -63,7 +63,7 @@ def run_planned(
     file: Path, planned: Plan, part: Plan, *, executor: ExecutorName, results: Path, replace_rows: bool, keep: bool
 ) -> SweepResults:
     """Run the unfinished trials of a `part` of a plan, as `run_sweep` does."""
-    folders = jobs.Folders.of_sweep(results, planned.sweep)
+    folders = jobs.Folders.locate(results, planned.sweep)
     journal = folders.journal
     tracking = mlflow.LiveCopy(folders.results)
     with journal.held():

@@ -263,7 +263,7 @@ def run_audit(
         tell(f"{first_answer(recalls)} EL and the table follow.")
         if checkpoint:
             tell(compare_recalls(recalls, measure_recalls(planned.trials, checkpoint)))
-        folders = jobs.Folders.of_sweep(Path(root).resolve(), planned.sweep)
+        folders = jobs.Folders.locate(Path(root).resolve(), planned.sweep)
         with folders.journal.held():
             folders.journal.write_plan(planned)
             so_far = read_results(planned, folders.journal)
@@ -400,7 +400,7 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
     """
     planned = plan_probe(content, out, min(texts, TEXTS))
     with tempfile.TemporaryDirectory(prefix="lethe-init-") as root:
-        folders = jobs.Folders.of_sweep(root, planned.sweep)
+        folders = jobs.Folders.locate(root, planned.sweep)
         study = _cheaper(planned.studies[0])
         for number, rate in enumerate(RATES):
             tell(f"Trying the learning rate {rate:.0e} on {planned.studies[0].trial.forget.rows} texts.")

@@ -32,6 +32,7 @@ MINIATURE = "miniature"
 """Names the embedded corpus instead of a path."""
 ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".txt": "text", ".npy": "npy"}
 LENGTHS = ("prefix_tokens", "sequence_tokens", "sequences")
+"""Settings that are options too."""
 MIN_TOKENS = 16
 """A prefix and a continuation of 8 tokens each."""
 

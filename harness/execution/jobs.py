@@ -34,7 +34,7 @@ class Folders:
     """Inputs of a cluster's driver, which every node must share."""
 
     @classmethod
-    def of_sweep(cls, results: str | PathLike[str], sweep: str) -> Self:
+    def locate(cls, results: str | PathLike[str], sweep: str) -> Self:
         root = Path(results).resolve()
         return cls(results=root / sweep, artifacts=root / "artifacts")
 

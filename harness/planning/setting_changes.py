@@ -70,8 +70,8 @@ def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
         model, variant = old.trial.model.id, old.trial.variant
         searches = [each for each in planned.studies if (each.trial.model.id, each.trial.variant) == (model, variant)]
         searches = [each for each in searches if {*each.seeds} & {*old.seeds}]
-        kept = {seed for each in searches if each.study_id == old.study_id for seed in each.seeds}
-        if {seed for each in searches for seed in each.seeds} & {*old.seeds} - kept:
+        kept_seeds = {seed for each in searches if each.study_id == old.study_id for seed in each.seeds}
+        if {seed for each in searches for seed in each.seeds} & {*old.seeds} - kept_seeds:
             changes = setting_changes(old.trial, searches[0].trial)
             changes = [change for change in changes if change[0].startswith(_IDENTITY)]
             _add(replaced, variant, find_differences(_flat_search(old), _flat_search(searches[0])) + changes)

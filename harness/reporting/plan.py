@@ -127,7 +127,7 @@ def needs_table(trials: Sequence[Trial], needs: Mapping[memory.Row, int | None],
 
 def print_plan(file: Path, planned: Plan, part: Plan, results: Path) -> None:
     """Print each chosen trial with its state and memory; refuse one that cannot fit this machine."""
-    folders = Folders.of_sweep(results, planned.sweep)
+    folders = Folders.locate(results, planned.sweep)
     measured = read_sweep_results(part, folders.journal)
     to_memorize = [job.spec for job in shared_jobs(measured, folders) if job.kind == "memorize"]
     terminal = console(width=120)

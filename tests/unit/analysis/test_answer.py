@@ -439,8 +439,8 @@ def test_simulated_methods_are_not_told_from_themselves(simulate_sweep, tmp_path
     print(f"three runs that deviate by {deviation}: {false} of {len(pages)} pages are false")
     assert upper_bound(false, len(pages)) < MAX_RATE
     # The gate can shut: if items were all the evidence, most pages would tell a method from itself.
-    alone = sum(abs(math.log(page["ratio"])) > 1.96 * math.sqrt(page["item_variance"]) for page in pages)
-    assert upper_bound(alone, len(pages)) > MAX_RATE
+    told_by_items = sum(abs(math.log(page["ratio"])) > 1.96 * math.sqrt(page["item_variance"]) for page in pages)
+    assert upper_bound(told_by_items, len(pages)) > MAX_RATE
 
 
 def test_fewer_than_three_runs_say_nothing(simulate_sweep, tmp_path):

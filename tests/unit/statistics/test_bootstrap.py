@@ -244,6 +244,6 @@ def test_intervals_of_many_rows_at_once_are_those_of_each(aggregate):
     common = {"clusters_N": np.arange(20) // 2, "items": "prompts", "aggregate": aggregate, "low": 0.0}
     together = row_intervals(bootstrap.ItemValues(values_RN=values, weights_RN=weights, **common))
     for row in range(5):
-        alone = bootstrap.ItemValues(values_RN=values[[row]], weights_RN=weights[[row]], **common)
-        np.testing.assert_allclose(together[row], interval(draws(alone)), rtol=1e-6)
+        row_values = bootstrap.ItemValues(values_RN=values[[row]], weights_RN=weights[[row]], **common)
+        np.testing.assert_allclose(together[row], interval(draws(row_values)), rtol=1e-6)
     assert np.isnan(together[1]).all(), "one cluster tells nothing"

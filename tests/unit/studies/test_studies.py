@@ -51,7 +51,7 @@ def test_the_meta_evaluation_of_a_tiny_sweep(make_model, tokenizer, tmp_path, mo
         model.save_pretrained(tmp_path / f"m{seed}")
         tokenizer.save_pretrained(tmp_path / f"m{seed}")
     (tmp_path / "tiny.yaml").write_text(SWEEP.format(tmp_path))
-    planned, folders = plan(tmp_path / "tiny.yaml"), jobs.Folders.of_sweep(tmp_path / "results", "tiny")
+    planned, folders = plan(tmp_path / "tiny.yaml"), jobs.Folders.locate(tmp_path / "results", "tiny")
     journal = Journal(folders.results / "journal")
     journal.write_plan(planned)
     assert meta_evaluation.main([str(folders.results)]) == 2, "nothing is measured yet"
