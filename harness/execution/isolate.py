@@ -1,6 +1,6 @@
 """Isolation of plugins: one that changes its task, or a model, fails by name, and a failure quotes no text.
 
-Global state that decides numbers is restored after every plugin; plugins of other packages get a process each on Ray.
+Global state that decides numbers is restored after every plugin.
 """
 
 import os
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import xxhash
 
-from harness import contracts, errors, plugins, settings
+from harness import contracts, errors
 from harness.base.messages import first_names
 
 Policy = Literal["redacted", "plain"]
@@ -179,13 +179,6 @@ def guarded_models(
             with guarded(plugin, changes):
                 theirs.restore()
                 close()
-
-
-def has_outside_plugins(specs: Iterable[settings.Trial]) -> bool:
-    """Return whether another package provides a trial's method or evaluator."""
-    modules = {plugins.METHODS.load(spec.method).__module__ for spec in specs if not spec.is_reference}
-    modules |= {plugins.EVALUATORS.load(evaluator.name).__module__ for spec in specs for evaluator in spec.evaluators}
-    return any(module.partition(".")[0] not in ("methods", "evaluators") for module in modules)
 
 
 def refuse_changes(plugin: str, changes: Changes) -> None:

@@ -19,8 +19,8 @@ name: tiny
 models: [miniature-s]
 seeds: [0]
 data:
-  forget: {source: miniature, sequences: 16}
-  retain: {source: miniature, sequences: 16}
+  forget: {source: miniature, sequences: 16, sequence_tokens: 64, prefix_tokens: 32}
+  retain: {source: miniature, sequences: 16, sequence_tokens: 64}
   utility: {source: miniature, prompts: 16, prompt_tokens: 32, reference_tokens: 32}
 training: {learning_rate: 1.0e-3, global_batch: 8, early_stop: null}
 memorized_model: {epochs: 2, gate: 0.5}

@@ -23,7 +23,7 @@ name: tuned
 models: [miniature-s]
 seeds: [0]
 data:
-  forget: {source: miniature, sequences: 8}
+  forget: {source: miniature, sequences: 8, sequence_tokens: 64, prefix_tokens: 32}
   utility: {source: miniature, prompts: 4, prompt_tokens: 32, reference_tokens: 16}
   validation: {source: miniature, sequences: 8}
 training: {learning_rate: 1.0e-3, global_batch: 1}

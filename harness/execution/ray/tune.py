@@ -1,7 +1,7 @@
 """Runs a queue's jobs as Ray Tune trials, here or on the cluster at RAY_ADDRESS.
 
 Tune takes a job when it has room. One whose process died runs once more. On CPUs one worker process runs many jobs; on
-GPUs, and with plugins of other packages, each job has its own.
+GPUs each job has its own.
 """
 
 import gc
@@ -60,7 +60,6 @@ def _run(temporary: Path, work: str, queue: JobQueue) -> None:
 
 
 def _tuner(feeder: "_Feeder", folders: Folders, work: str, temporary: Path) -> tune.Tuner:
-    specs = feeder.queue.specs
     # Tune starts one worker after the other unless as many trials may be pending.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(ray.cluster_resources().get("CPU", 1))))
 
@@ -75,7 +74,7 @@ def _tuner(feeder: "_Feeder", folders: Folders, work: str, temporary: Path) -> t
         tune_config=tune.TuneConfig(
             search_alg=_Searcher(feeder),
             num_samples=-1,
-            reuse_actors=all(spec.gpus == 0 for spec in specs) and not isolate.has_outside_plugins(specs),
+            reuse_actors=all(spec.gpus == 0 for spec in feeder.queue.specs),
             trial_name_creator=lambda trial: trial.config["job"].name,
             trial_dirname_creator=lambda trial: f"{trial.config['job'].name}-{trial.trial_id}",
         ),

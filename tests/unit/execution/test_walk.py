@@ -180,7 +180,8 @@ def test_each_walk_of_a_chain_finds_what_it_finds_separately_and_they_train_thei
             (each.walked, each.failure and each.failure.error, [one.numbers for one in each.measured]) for each in read
         ]
 
-    keys, scratch_dir = set(), Artifacts.scratch_dir
+    weights = EvaluatorSpec(name="weights", version=1, settings={}, key="weights-key")
+    spec, keys, scratch_dir = replace(spec, evaluators=(weights,)), set(), Artifacts.scratch_dir
     monkeypatch.setattr(Artifacts, "scratch_dir", lambda *about: keys.add(about[1:]) or scratch_dir(*about))
     jobs, separate = {}, {}
     for at in (0.75, 0.5, 0.9999):
