@@ -15,7 +15,7 @@ from harness.analysis.evidence import Evidence, chosen_items, interval_columns, 
 from harness.analysis.metrics import Aims, MetricInfo, exact_matches, select_metrics
 from harness.analysis.seeds import match_originals
 from harness.analysis.table import STANDARD_ERROR
-from harness.base.messages import first_names
+from harness.base.messages import amount, first_names
 from harness.contracts import CloserTo, Metric
 from harness.records.items import aggregated
 from harness.settings import HOLDOUT, ORIGINAL, RETRAINED, UNSEEN_ROWS, VALIDATION_ROW
@@ -117,7 +117,7 @@ class RecitedTexts(NamedTuple):
         return sorted((text_names.get(id, id) for id in first_ids.values()), key=lambda name: (len(name), name))
 
     def __str__(self) -> str:
-        return f"{self.recited or 'none'} of {self.texts} texts word for word ({TOKENS} tokens, or all)"
+        return f"{self.recited or 'none'} of {amount(self.texts, 'text')} word for word ({TOKENS} tokens, or all)"
 
 
 def is_beyond(original: Share, control: Share) -> bool:

@@ -26,7 +26,7 @@ class TheAnswer(section.Section):
     title = "Who pays what"
     lead = (
         "Each method erases to the same level, and pays with the quality of its other text: ×1 is free. An interval is"
-        " of one method; a verdict allows for all of them."
+        " for one price at a time; a verdict allows for all of them."
     )
     stems = ("answer",)
 

@@ -28,7 +28,7 @@ class Tradeoff(section.Section):
     """Memorisation against fluency, a curve for each method."""
 
     title = "Trade-off"
-    lead = "Each curve is a method at rising strength: how much it erases, against how well it still writes."
+    lead = "Each point is a method at one strength: how much it erases, against how well it still writes."
     stems = ("tradeoff",)
     needs_points = True
 
@@ -43,7 +43,7 @@ class Tradeoff(section.Section):
             caption = "Perfect erasure looks like the retrained model, not like zero."
         if rules := damage.describe_rules(self.analysis.info, self.analysis.results.plan.collapse):
             caption += f" A hollow red point is over-erased or has collapsed: {rules}."
-        alt = "Trade-off curves: memorisation against fluency, a curve for each method."
+        alt = "Trade-off: memorisation against fluency, by method."
         numbers = section.details("The numbers of every point", point_table(self.analysis))
         return section.picture(pictures, "tradeoff", alt, caption) + numbers
 
