@@ -40,7 +40,7 @@ Prefix = Annotated[int | None, Option(min=1, help="Tokens of each text that the 
 SequenceTokens = Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")]
 SweepFile = Annotated[Path, Argument(help="The sweep file, such as sweeps/tradeoff.yaml.")]
 Overrides = Annotated[list[str] | None, Option("--set", metavar="PATH=VALUE", help="Change a setting: seeds=[0,1].")]
-Results = Annotated[Path, Option(help="The folder with the results of all sweeps, or of one.")]
+Results = Annotated[Path, Option(help="The folder with the results of all sweeps.")]
 Folder = Annotated[Path, Argument(help="A sweep's results: results/tradeoff.")]
 RESULTS = Path("results")
 ONLY = "Run only these trials: method=, model=, variant= (or only its name) or seed=; repeatable. The report has all."
@@ -209,15 +209,16 @@ def twins(
 
     given = given_texts.Given(model, forget, unseen, field, tokenizer, prefix_tokens, sequence_tokens)
     training = Training(learning_rate=learning_rate, global_batch=batch, micro_batch=min(batch, 16))
-    lessons = read_lessons(given, retain, training, epochs)
+    lessons = read_lessons(given, retain, utility, training, epochs)
     entries, levels = make_twins(lessons, out, seed or [0])
     texts, about = lessons.forget, dict[str, Any](models=tuple(entries), levels=tuple(levels), tokenizer=None)
     about |= {"prefix_tokens": texts.prefix_tokens, "sequence_tokens": texts.tokens_NT.shape[1]}
     taught = given._replace(model=entries[0]["id"], sequences=len(texts), **about)
-    if (sweep_file := out / "sweep.yaml").exists():
+    sweep_file, name = out / "sweep.yaml", usable_name(out.resolve().name)
+    if sweep_file.exists():
         tell(f"{sweep_file} is there: it is kept.")
     else:
-        first_sweep.write_sweep_file(taught, usable_name(out.name), sweep_file, retain, utility, is_probed=False)
+        first_sweep.write_sweep_file(taught, name, sweep_file, retain, utility, is_probed=False)
 
 
 @verb(state="What is measured is kept: run the same command again to continue.", input_errors=(errors.ConfigError,))
@@ -264,7 +265,7 @@ def prefetch(
     if missing := sum(not content.provide(check=check) for content in contents):
         tell(f"{missing} of {len(contents)} are missing.{' Without --check they are fetched.' if check else ''}")
     else:
-        tell("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
+        tell("Everything from the hub is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
     return min(missing, 1)
 
 
@@ -365,7 +366,7 @@ def plugins(
 @verb()
 def dashboard(
     results: Results = RESULTS,
-    port: Annotated[int, Option(help="Serve http://HOST:PORT.")] = 5000,
+    port: Annotated[int, Option(min=1, max=65535, help="Serve http://HOST:PORT.")] = 5000,
     host: Annotated[str, Option(help="An address of this machine; without a password.")] = "127.0.0.1",
 ) -> None:
     """Browse the runs of all sweeps in MLflow."""

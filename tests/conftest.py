@@ -1,7 +1,6 @@
-"""Loads the shared fixtures in processes that run tests."""
+"""Loads the shared fixtures where tests run; pytest-xdist's own process would import torch for nothing, for seconds."""
 
 
 def pytest_configure(config):
-    # With --numprocesses this process only hands out tests, and would import torch and transformers for seconds.
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         config.pluginmanager.import_plugin("tests.fixtures")

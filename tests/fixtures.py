@@ -49,8 +49,7 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
-LONG = "end_to_end memory tuned every_evaluator bootstrap ray_tune report golden workers deepspeed every_method"
-LONG += " your_own_model miniature engines interruption reasoning recitation"
+LONG = "end_to_end memory tuned every_evaluator bootstrap ray_tune walk workers deepspeed every_method interruption"
 LONG_FILES = tuple(f"test_{name}.py" for name in LONG.split())
 """Begun after the promises, the longest first: begun last, one would run alone while the other worker waits."""
 

@@ -86,6 +86,7 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo, target: str) -> li
     if tests.empty:
         return []
     is_back = pd.Series(contrasts.holm(list(tests["p"])), index=tests.index) < contrasts.LEVEL
+    nothing = f"none of these attacks is found to recover more (Holm, {len(tests)} tests), which proves nothing"
     tests = tests[tests["target"] == target]
     sentences, quiet = [], []
     for (_, label), row_tests in tests.groupby(["variant", "label"], sort=False):
@@ -94,9 +95,7 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo, target: str) -> li
             sentences.append(f"{label}: attacks recover more than from the retrained model ({', '.join(names)}).")
         elif row_tests["p"].notna().all():
             quiet.append(str(label))
-    if quiet:
-        nothing = "none of these attacks is found to recover more, which proves nothing"
-        sentences.append(f"{', '.join(quiet)}: {nothing}.")
+    sentences += [f"{', '.join(quiet)}: {nothing}."] if quiet else []
     return [*sentences, ONE_RUN] if sentences and min(map(len, tests["point_ids"])) == 1 else sentences
 
 

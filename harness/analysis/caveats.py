@@ -181,7 +181,7 @@ def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
     by_model: dict[tuple[str, str], list[tuple[PointResults, Mapping[str, Any]]]] = {}
     for point, measurement in measurements(points):
         if counts := measurement.notes.get("changed_choices"):
-            by_model.setdefault((point.spec.model.short_name, counts["precision"]), []).append((point, counts))
+            by_model.setdefault((point.spec.model.id, counts["precision"]), []).append((point, counts))
     for (model, precision), counted in by_model.items():
         most, largest = max(counted, key=lambda pair: pair[1]["changed"] / pair[1]["choices"])
         own = next((counts for point, counts in counted if point.spec.method == settings.ORIGINAL), None)

@@ -40,12 +40,7 @@ _LIST_OF = {int: "a list of whole numbers", float: "a list of numbers", str: "a 
 _BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
 
 
-def _checked_place(text: str) -> str:
-    parse_path(text, ValueError)
-    return text
-
-
-Place = Annotated[str, AfterValidator(_checked_place)]
+Place = Annotated[str, AfterValidator(lambda text: parse_path(text, ValueError) and text)]
 """A path, existing or not, or an id on the hub."""
 
 

@@ -41,14 +41,15 @@ class HubContent(NamedTuple):
 
     def provide(self, *, check: bool) -> bool:
         """Download it if missing, unless `check`; print a line, and return whether it is here."""
-        reason, is_here = "", self.is_here()
-        is_whole = is_here and (self.repository.kind == "dataset" or hub.is_listed(self.repository))
-        if not is_whole and not check:
-            try:
+        reason, is_here = "", False
+        try:
+            is_here = self.is_here()
+            is_whole = is_here and (self.repository.kind == "dataset" or hub.is_listed(self.repository))
+            if not is_whole and not check:
                 self.fetch()
                 reason, is_here = ": fetched", True
-            except errors.LetheError as error:
-                reason = f": {error}"
+        except errors.LetheError as error:
+            reason = f": {error}"
         configuration = f" ({self.configuration})" if self.configuration else ""
         state = "here" if is_here else "missing"
         messages.tell(f"{state:<8} {self.path:<22} {self.repository.id}{configuration}{reason}")

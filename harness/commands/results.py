@@ -155,12 +155,12 @@ def check_of_export(analysis: Analysis) -> list[str]:
         spec = point.spec
         sources = [spec.forget, *(each.spec.forget for each in results.trials if each.spec.method == HOLDOUT)]
         files = [os.path.relpath(source.path) for source in sources if source.path and source.source in FILE_SOURCES]
-        is_whole = not (spec.forget.sequences or spec.forget.start or spec.forget.where)
-        if spec.forget.source in FILE_SOURCES and is_whole:
+        if spec.forget.source in FILE_SOURCES and not (spec.forget.sequences or spec.forget.start or spec.forget.where):
             options = ["--unseen", files[1]] if len(files) > 1 else []
             options += ["--field", spec.forget.field] if spec.forget.field != "text" else []
+            lengths = f"--prefix-tokens {spec.forget.prefix_tokens} --sequence-tokens {spec.forget.sequence_tokens}"
             folder = summary.export_folder(spec, analysis)
-            audit = ["lethe", "audit", folder, files[0], *options, "--original", spec.model.id]
+            audit = ["lethe", "audit", folder, files[0], *options, *lengths.split(), "--original", spec.model.id]
             commands.append(f"To check {spec.label}'s model, once it is exported: {shlex.join(audit)}")
     return commands
 

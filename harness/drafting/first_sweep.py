@@ -210,10 +210,9 @@ def _utility_texts(model: Checkpoint, utility: str | None, field: str, sizes: Si
 
 def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]:
     left_out: dict[str, str] = {}
-    has_holdout = bool(parts["holdout"] or parts["is_embedded"])
     recited = {"extraction": {"tokens": min(50, parts["continuation_tokens"])}}
     settings = {"memorization": {"el_prefixes": parts["el_prefixes"]}, **recited}
-    evaluators = list(evaluator_lines(settings, has_holdout=has_holdout))
+    evaluators = list(evaluator_lines(settings, has_holdout=bool(parts["holdout"] or parts["is_embedded"])))
     while True:
         methods = list(method_lines(left_out))
         if all(row.startswith("#") for row in methods):
@@ -307,8 +306,8 @@ def first_answer(recalls: Mapping[str, Recall]) -> str:
     """Return a sentence on how far a model recites its texts and unseen ones."""
     clauses = []
     for row, recall in recalls.items():
-        kind = "unseen texts" if row == HOLDOUT else "texts"
-        clauses.append(f"{recall.recited} of {recall.texts} {kind} (MA {recall.ma:.3f})")
+        texts = amount(recall.texts, "unseen text" if row == HOLDOUT else "text")
+        clauses.append(f"{recall.recited} of {texts} (MA {recall.ma:.3f})")
     return f"After one pass: the model recites {', and '.join(clauses)}, for {TOKENS} tokens or to their end."
 
 

@@ -64,14 +64,14 @@ class ReadTexts(NamedTuple):
     """Tokens of each text, cut; none for the embedded corpus, whose lengths are known."""
 
     def settings(self) -> dict[str, Any]:
-        """Return parts of a sweep file: `models`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
+        """Return parts of a sweep file: `models`, `forget` and `holdout` as YAML, and the tokens of both parts."""
         given, (prefix, length) = self.given, sources.MINIATURE_TOKENS
-        cut = {"prefix_tokens": prefix, "sequence_tokens": length, **self.forget}
+        prefix, length = self.forget.get("prefix_tokens", prefix), self.forget.get("sequence_tokens", length)
         model = {"id": given.model, "tokenizer": given.tokenizer} if given.tokenizer else given.model
         holdout = flow(named_source(given.unseen, given.field)) if given.unseen else ""
         models = ", ".join(flow(dict(entry)) for entry in given.models) or flow(model)
         parts = {"models": models, "forget": flow(dict(self.forget)), "holdout": holdout}
-        return parts | {"continuation_tokens": cut["sequence_tokens"] - cut["prefix_tokens"]}
+        return parts | {"prefix_tokens": prefix, "continuation_tokens": length - prefix}
 
 
 def read_given(given: Given, most_texts: int) -> ReadTexts:
@@ -89,7 +89,7 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
     lengths = read_lengths(block, "forget", model, min(given.sequence_tokens or usual, loading.positions(model)))
     count, prefix = given.sequences or most_texts, given.prefix_tokens or choose_prefix(given.texts, lengths)
     cut = {"prefix_tokens": prefix, "sequence_tokens": given.sequence_tokens or max(lengths)}
-    sample = {"sequences": count, "sample_seed": 0} if given.sequences or len(lengths) > count else {}
+    sample = {"sequences": count, "sample_seed": 0} if len(lengths) > count else {}
     return ReadTexts(given, model, {**block, **cut, **sample}, lengths)
 
 

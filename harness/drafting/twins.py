@@ -18,7 +18,7 @@ from harness.base.messages import amount, tell
 from harness.contracts import Checkpoint, Model, Number, Sequences, Training
 from harness.data import overlap, sequences, sources
 from harness.drafting import first_sweep
-from harness.drafting.given_texts import Given, ReadTexts, named_source, read_given
+from harness.drafting.given_texts import Given, ReadTexts, named_source, read_given, read_lengths
 from harness.errors import DataError, TrialError
 from harness.execution.tasks import accuracy
 from harness.models import loading, resolving, tokenizing
@@ -44,13 +44,15 @@ class Lessons:
     max_epochs: int
 
 
-def read_lessons(given: Given, retain: str, training: Training, max_epochs: int) -> Lessons:
+def read_lessons(given: Given, retain: str, utility: str | None, training: Training, max_epochs: int) -> Lessons:
     """Return the texts of both trainings.
 
     Raises:
-        DataError: A text is in both sets, or cannot be used.
+        DataError: A text is in both sets, or cannot be used; or texts that only the sweep uses cannot be read.
     """
     texts = read_given(given, first_sweep.USUAL_SIZES.texts)
+    for later in filter(None, (given.unseen, utility)):
+        read_lengths(named_source(later, given.field), "utility", texts.model, 1)
     tokenizer, vocabulary = loading.load_tokenizer(texts.model), loading.vocabulary(texts.model)
     forget = sequences.load_forget(Source(**texts.forget), tokenizer, vocabulary)
     source = Source(**named_source(retain, given.field), sequence_tokens=forget.tokens_NT.shape[1], prefix_tokens=1)
@@ -80,7 +82,7 @@ def make_twins(lessons: Lessons, out: Path, seeds: Sequence[int]) -> tuple[list[
         ma.append(taught["ma"])
         ma_of_twins.append(_made(lessons, folders["twin"], "twin", seed, taught["epochs"])["ma"])
         entry = {"id": str(folders["memorised"]), "retrained": str(folders["twin"])}
-        entries.append(entry | ({"replicate_of": out.name} if len(seeds) > 1 else {}))
+        entries.append(entry | ({"replicate_of": out.resolve().name} if len(seeds) > 1 else {}))
     return entries, [*first_sweep.choose_levels(min(ma), max(ma_of_twins))[:-1], RETRAINED]
 
 

@@ -206,6 +206,7 @@ def _numpy_random() -> tuple[Any, ...]:
 
 _SHARED: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "torch's matrix precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's autocast": (partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu")),
     "torch's GPU autocast": (partial(torch.is_autocast_enabled, "cuda"), partial(torch.set_autocast_enabled, "cuda")),

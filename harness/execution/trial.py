@@ -122,12 +122,8 @@ def _per_item(arrays: Mapping[str, np.ndarray], metric: Metric, count: int) -> N
 
 def run_inline(queue: JobQueue) -> None:
     """Run jobs in this process, one by one, without time limits or isolation."""
-    was_frozen = gc.get_freeze_count() > 0
-    gc.freeze()  # As in a worker of Ray.
     while job := queue.next_job():
         run_job(job, queue.folders, queue.watch)
-    if not was_frozen:
-        gc.unfreeze()
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:

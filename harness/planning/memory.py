@@ -309,7 +309,7 @@ def find_unfit(trials: Iterable[Trial], machine: Machine | None, needs: Mapping[
         if need and need > has and spec.gpus == 0:
             reason = reason or f"needs {decimal(need)}, and has {decimal(has)}. {_ADVICE}"
         if reason:
-            rows_by_reason[reason].append(f"{spec.variant} on {spec.model.short_name}")
+            rows_by_reason[reason].append(f"{spec.variant} on {spec.model.id}")
     return [Fault(first_names(list(dict.fromkeys(rows)), 1), reason) for reason, rows in rows_by_reason.items()]
 
 

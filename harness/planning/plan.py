@@ -156,14 +156,16 @@ def choose_trials(planned: Plan, only: Sequence[str], file: sweep_file.SweepFile
         if study_seeds and _is_selected(study.trial, values_of_studies):
             studies.append(replace(study, seeds=study_seeds))
     trials = tuple(spec for spec in planned.trials if _is_selected(spec, values_by_key))
+    if not studies and not any(_is_selected(spec, values_by_key, is_strict=True) for spec in trials):
+        raise file.refuse([Fault(f"--only {' --only '.join(only)}", "no trial of this sweep is all of these.")])
     return replace(planned, trials=trials, studies=tuple(studies))
 
 
-def _is_selected(spec: Trial, values_by_key: Mapping[str, set[str]]) -> bool:
+def _is_selected(spec: Trial, values_by_key: Mapping[str, set[str]], *, is_strict: bool = False) -> bool:
     # Comparisons need reference rows for any method, and holdout rows for any seed.
     for key, values in values_by_key.items():
-        is_exempt = (spec.is_reference and key in ("method", "variant")) or (spec.is_unseen_row and key == "seed")
-        if not is_exempt and values.isdisjoint(SELECTABLE[key](spec)):
+        is_needed = spec.is_reference and key in ("method", "variant") and not is_strict
+        if not is_needed and not (spec.is_unseen_row and key == "seed") and values.isdisjoint(SELECTABLE[key](spec)):
             return False
     return True
 

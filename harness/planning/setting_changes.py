@@ -63,7 +63,7 @@ def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
         new = new_specs.get(row, [])
         if not new or {_identity(spec) for spec in new} & {_identity(spec) for spec in specs}:
             continue
-        counted = (*_IDENTITY, "memorization.") if specs[0].reference != "none" else _IDENTITY
+        counted = (*_IDENTITY, "memorization.") if specs[0].reference == "memorized_model" else _IDENTITY
         changes = [change for change in setting_changes(specs[0], new[0]) if change[0].startswith(counted)]
         _add(replaced, row[1], changes)
     for old in (study.spec for study in results.studies if study.candidates):

@@ -133,8 +133,8 @@ def milliseconds(at: str | None) -> int:
 
 def _tags(spec: Trial, kind: str, strength: Number | None) -> dict[str, str]:
     level = f", {spec.until}" if spec.until else ""
-    at = "" if strength is None else f", {spec.strength_name} {strength:g}"
-    name = f"{spec.label}{level}{at}, {spec.model.short_name}, seed {spec.seed}"
+    level += "" if strength is None else f", {spec.strength_name} {strength:g}"
+    name = f"{spec.label}{level}, {spec.model.id}, seed {spec.seed}"
     tags = {"mlflow.runName": name, "mlflow.source.name": f"sweep {spec.sweep}", "mlflow.source.type": "LOCAL"}
     tags |= {name: getattr(spec, name) for name in ("variant", "method", "trial_id")}
     return tags | {"kind": kind, "model": spec.model.id}

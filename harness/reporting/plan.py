@@ -35,7 +35,7 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
         if status != "done":
             points += len(spec.points())
             measurements += len(spec.points()) * len(spec.evaluators)
-        row = {"State": status, "Row": spec.variant, "Model": spec.model.short_name}
+        row = {"State": status, "Row": spec.variant, "Model": spec.model.id}
         rows.append(row | {"Strengths": _strengths_text(plan, spec), "Seed": spec.seed, "Trial": spec.trial_id})
     counts = Counter(statuses[spec.trial_id] for spec in plan.trials)
     states = ", ".join(f"{counts[status]} {status}" for status in ("done", "failed", "missing") if counts[status])
@@ -86,7 +86,7 @@ def describe_readings(trials: Iterable[Trial]) -> list[str]:
         exact = [evaluator.name for evaluator in spec.evaluators if evaluator.precision == "fp32"]
         if len(exact) < len(spec.evaluators):
             parts.append("measured in bf16" + (f" ({', '.join(exact)} in fp32)" if exact else ""))
-        sentences.append(f"{spec.model.short_name}: {'; '.join(parts)}.")
+        sentences.append(f"{spec.model.id}: {'; '.join(parts)}.")
     return sentences
 
 
@@ -109,7 +109,7 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
         rest = "" if is_over(spec, study.candidates) else f", at most {spec.trials - count} to do"
         so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if count else ""
         name = f"{spec.trial.variant}, {spec.seeds_text}, {spec.search}"
-        row = {"Tuned": name, "Model": spec.trial.model.short_name, "Candidates": f"{count} done{rest}"}
+        row = {"Tuned": name, "Model": spec.trial.model.id, "Candidates": f"{count} done{rest}"}
         rows.append(row | {"Searched": ", ".join(spec.space), "So far": so_far, "Study": spec.study_id})
     return Group(_terminal_table(rows), Text("Trials of a study's choices are listed once it is over."))
 
@@ -121,7 +121,7 @@ def needs_table(trials: Sequence[Trial], needs: Mapping[memory.Row, int | None],
         need = needs[memory.row_of(spec)]
         has = memory_share(machine, spec) if machine and spec.gpus <= machine.gpus else None
         sizes = ["not known" if size is None else decimal(size) for size in (need, has)]
-        rows.append({"Row": spec.variant, "Model": spec.model.short_name, "Needs": sizes[0], "Has": sizes[1]})
+        rows.append({"Row": spec.variant, "Model": spec.model.id, "Needs": sizes[0], "Has": sizes[1]})
     return Group(_terminal_table(rows), Text(NOTE))
 
 

@@ -210,9 +210,9 @@ def nearest_text(row: Mapping[Any, Any]) -> str:
 
 
 def _ranks_card(model: str, analysis: Analysis) -> Card:
-    ranks, runs = analysis.ranked.ranking, analysis.answer.heads[model]["runs"]
+    ranks, runs = analysis.ranked.ranking.query("model == @model"), analysis.answer.heads[model]["runs"]
     order, collapsed, over, idle = [], [], [], []
-    for row in ranks[ranks["model"] == model].to_dict("records"):
+    for row in ranks.to_dict("records"):
         if row["rank_average"] != "":
             order.append(f"{row['rank_average']} {row['label']} ({row['strength_name']} {row['strength']})")
         elif row["collapsed"] is True:
@@ -224,13 +224,14 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
     faults = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     states = ("Collapsed, so not ranked", collapsed), ("Over-erased, so not ranked", over), (IDLE, idle)
     faults += [f"{state}: {_names(names)}." for state, names in states if names]
-    faults.append(caveats.unfinished_trials(analysis.results))
     nothing = f"No method has a rank{': set ranking.at to other strengths' if collapsed or over or idle else ' yet'}."
+    if (ranks.filter(like="rank_") != "").to_numpy().any():
+        nothing = "No average rank, which needs metrics of erasure and of generation."
     finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else nothing
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")
     do = "To see each method's price where all erase equally, add to the sweep file:" if runs else ""
     card = [("Seen", finding, ""), ("How sure", sure, ""), ("To do", do, "until: {ma: [0.75]}")]
-    return [*card, ("Wrong", " ".join(filter(None, faults)), "")]
+    return [*card, ("Wrong", " ".join(filter(None, [*faults, caveats.unfinished_trials(analysis.results)])), "")]
 
 
 def times(ratio: float) -> str:

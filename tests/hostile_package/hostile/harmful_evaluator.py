@@ -68,6 +68,7 @@ RAISING = {"raises": raise_after_harm}
 PUT_BACK = {
     "grad": lambda model, task: torch.set_grad_enabled(False),
     "dtype": lambda model, task: torch.set_default_dtype(torch.float64),
+    "precision": lambda model, task: torch.set_float32_matmul_precision("medium"),
     "torch seed": lambda model, task: torch.manual_seed(1),
     "numpy seed": lambda model, task: np.random.seed(1),
     "python seed": lambda model, task: random.seed(1),

@@ -358,13 +358,15 @@ def test_without_levels_the_card_names_what_is_over_erased(analysed):
     object.__setattr__(analysis.ranked, "ranking", pd.DataFrame([row]))
     assert "Over-erased, so not ranked: A on 1." in card_of(analysis)["Wrong"]
     assert card_of(analysis)["Seen"] == "No method has a rank: set ranking.at to other strengths."
+    object.__setattr__(analysis.ranked, "ranking", pd.DataFrame([row | {"rank_erasure": 1.0}]))
+    assert card_of(analysis)["Seen"].startswith("No average rank, which needs metrics of erasure and of")
 
 
 def test_what_the_card_exports_can_be_checked_on_the_texts_in_their_file(analysed):
     letters = Source(source="jsonl", path="/letters.jsonl", field="body")
     [audit] = check_of_export(analysed(gd={"price": 1.3}, cd={"price": 1.1, "forget": letters}))
-    command = r"lethe audit s-cd \S*letters\.jsonl --field body --original miniature-m"
-    assert re.fullmatch(f"To check CD's model, once it is exported: {command}", audit)
+    command = r"lethe audit s-cd \S*letters.jsonl --field body --prefix-tokens 100 --sequence-tokens 200"
+    assert re.fullmatch(f"To check CD's model, once it is exported: {command} --original miniature-m", audit)
     assert check_of_export(analysed(gd={"price": 1.3})) == [], "its texts are in no file"
 
 

@@ -96,7 +96,8 @@ def test_the_audit_is_a_sweep_of_reference_rows(world, letters, tmp_path):
     assert {spec.samples for spec in planned.trials} == {"redacted"}
     assert {spec.validation.source for spec in planned.trials} == {"miniature"}, "no text of the forget set is general"
     fewer = given._replace(unseen=None, sequences=4, prefix_tokens=7)
-    spec, control = plan_sweep(parse_sweep_file(first_sweep.audit_file(fewer), tmp_path / "audit.yaml")).trials
+    attacked = first_sweep.audit_file(fewer, attacks=True)
+    spec, control = plan_sweep(parse_sweep_file(attacked, tmp_path / "audit.yaml")).trials
     assert control.method == "stand_in"
     assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("original", 4, 7)
 

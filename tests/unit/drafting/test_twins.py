@@ -35,9 +35,7 @@ def twins(out, *more, model="miniature-s", forget="forget.jsonl", epochs=20):
 
 def test_one_recites_the_texts_and_the_other_never_read_them(texts, tmp_path, capsys):
     assert twins("a") == 0
-    taught, twin = (
-        json.loads((tmp_path / f"a/seed-0/{kind}/twins.json").read_text()) for kind in ("memorised", "twin")
-    )
+    taught, twin = (json.loads(Path(f"a/seed-0/{kind}/twins.json").read_text()) for kind in ("memorised", "twin"))
     assert taught["ma"] >= 0.99 > 0.7 > twin["ma"]
     assert taught["steps"] == twin["steps"] == 2 * taught["epochs"]
     found = plan(file := tmp_path / "a" / "sweep.yaml")
@@ -67,19 +65,17 @@ def test_what_cannot_be_taught_is_said(texts, capsys):
     assert twins("a") == 0
     assert twins("a", "--batch", "4") == 2
     assert "was made with another training: name another --out" in capsys.readouterr().err
+    assert (twins("c", "--utility", "none.jsonl"), Path("c").exists()) == (2, False), "refused before it is trained"
     assert twins("c", forget="retain.jsonl") == 2
     assert "16 of its texts are in retain.jsonl too, or nearly" in capsys.readouterr().err
-    write(
-        Path("near.jsonl"),
-        [f"Well, {json.loads(line)['text']}" for line in Path("retain.jsonl").read_text().splitlines()],
-    )
+    lines = Path("retain.jsonl").read_text().splitlines()
+    write(Path("near.jsonl"), [f"Well, {json.loads(line)['text']}" for line in lines])
     assert twins("c", forget="near.jsonl") == 2
     assert "retain.jsonl: 15 of its texts are in near.jsonl too, or nearly" in capsys.readouterr().err
     cut = ("--sequence-tokens", "32", "--prefix-tokens", "16")
     assert twins("d", *cut, model="a/seed-0/memorised") == 1
-    assert (
-        "a/seed-0/memorised recites forget.jsonl already, so its twin would know them too." in capsys.readouterr().err
-    )
+    told = capsys.readouterr().err
+    assert "a/seed-0/memorised recites forget.jsonl already, so its twin would know them too." in told
 
 
 def test_a_corpus_s_recited_passages_are_a_forget_set_without_copies(tmp_path, monkeypatch, capsys):

@@ -41,6 +41,7 @@ def measured(tmp_path, make_measurement):
 RATE = "training.learning_rate: 1e-05 there, 3e-05 here"
 TRAINED = ["gradient_ascent", "task_arithmetic"]
 STEPS = "training.global_batch: 4 there, 2 here"
+MEMORIZED = f"{RATE}; memorization.epochs: 10 there, 3 here"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ STEPS = "training.global_batch: 4 there, 2 here"
         (["methods={task_arithmetic: {gamma: [0.05]}}"], {}),
         (["seeds=[1]"], {}),
         (["evaluators={memorization: {el_prefixes: 2}}"], {}),
-        (["memorized_model.epochs=3"], {"memorization.epochs: 10 there, 3 here": ["task_arithmetic"]}),
+        (["training.learning_rate=3e-5", "memorized_model.epochs=3"], {RATE: TRAINED[:1], MEMORIZED: TRAINED[1:]}),
     ],
 )
 def test_rows_whose_settings_changed_are_named(measured, changes, expected):

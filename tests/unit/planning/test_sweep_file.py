@@ -111,10 +111,11 @@ def test_override_faults(fault_at, change, path, reason):
 ONLY = [
     ("method=emsi", "no method of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, holdout, "),
     ("emsi", "no variant of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, "),
+    ("emso --only method=task_arithmetic", "no trial of this sweep is all of these."),
     ("colour=red", "does not say which trials to run. Say method=, model=, variant= or seed="),
 ]
 
 
 @pytest.mark.parametrize(("only", "reason"), ONLY)
 def test_only_faults(fault_at, only, reason):
-    assert fault_at(f"--only {only}", only=[only]).startswith(reason)
+    assert fault_at(f"--only {only}", only=only.split(" --only ")).startswith(reason)
