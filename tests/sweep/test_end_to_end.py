@@ -31,7 +31,6 @@ methods:
 evaluators:
   memorization: {el_sequences: 4, el_prefixes: 4}
 """
-NUMBERS = ["variant", "strength", "seed", "el_3", "ma", "ss", "exact_match"]
 
 
 def run(file, results, *arguments):
@@ -39,8 +38,7 @@ def run(file, results, *arguments):
 
 
 def table(results):
-    frame = pd.read_csv(results / "tiny" / "table.csv")
-    return frame[NUMBERS].sort_values(["variant", "strength", "seed"]).reset_index(drop=True)
+    return pd.read_csv(results / "tiny" / "table.csv").sort_values(["variant", "strength", "seed"], ignore_index=True)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +100,7 @@ def test_an_erased_model_that_was_not_kept_says_how_to_keep_it(sweep_file, undis
 
 def test_a_sweep_that_runs_in_parts_reports_every_part_and_what_is_left(sweep_file, tmp_path, capsys):
     parts = ["--set", "seeds=[0,1]", "--set", "methods={gradient_ascent: {epochs: [1]}}"]
+    parts += ["--set", "data.forget.sequences=4", "--set", "data.utility.prompts=4"]
     first, both = r"One training run: a hint\..*Not finished: 3 of 7 trials\.", r"2 training runs\.(?!.*Not finished)"
     for seed, said in (("0", first), ("1", both)):
         assert run(sweep_file, tmp_path, *parts, "--only", f"seed={seed}") == 0, "what was not asked for has not failed"
