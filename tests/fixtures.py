@@ -64,12 +64,13 @@ MATRICES = (
     "test_hidden_states_are_those_before_the_final_norm",
     "test_a_logit_lens_reads_the_last_layer_as_the_model_itself_does",
     "test_erasing_is_told_to_within_a_quarter",
+    "test_a_method_gives_what_the_plain_engine_gives",
     "test_a_method_whose_sign_is_turned_round_does_not_conform",
     "test_all_texts_together_are_certain_and_each_is_the_product_of_its_tokens",
     "test_it_is_how_often_the_project_samples_each_text",
     "test_equal_logits_are_in_or_out_by_position_as_they_are_drawn",
 )
-"""Tests of every model family: make test runs one case in four, of the conformance suites in eight; make soak all."""
+"""Tests of every family or method: make test runs one case in four, of the conformance suites in eight; make soak all."""
 QUICK = ("introduces_itself", "declares_can_be_searched", "off_changes_nothing", "wrong_setting_is_named")
 """Ends of the conformance tests of which make test runs every case."""
 
