@@ -70,7 +70,7 @@ MATRICES = (
     "test_it_is_how_often_the_project_samples_each_text",
     "test_equal_logits_are_in_or_out_by_position_as_they_are_drawn",
 )
-"""Tests of every family or method: make test runs one case in four, of the conformance suites in eight; make soak all."""
+"""Tests of every family or method: make test runs one case in four, of conformance suites in eight; make soak all."""
 QUICK = ("introduces_itself", "declares_can_be_searched", "off_changes_nothing", "wrong_setting_is_named")
 """Ends of the conformance tests of which make test runs every case."""
 

@@ -86,7 +86,7 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo, target: str) -> li
     if tests.empty:
         return []
     is_back = pd.Series(contrasts.holm(list(tests["p"])), index=tests.index) < contrasts.LEVEL
-    nothing = f"none of these attacks is found to recover more (Holm, {len(tests)} tests), which proves nothing"
+    nothing = f"none of these attacks is found to recover more (Holm over {len(tests)} tests), which proves nothing"
     tests = tests[tests["target"] == target]
     sentences, quiet = [], []
     for (_, label), row_tests in tests.groupby(["variant", "label"], sort=False):

@@ -87,9 +87,10 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
     if not given.prefix_tokens and (given.sequence_tokens or MIN_TOKENS) < MIN_TOKENS:
         raise DataError(f"--sequence-tokens is below {MIN_TOKENS}: say how long a beginning is with --prefix-tokens.")
     lengths = read_lengths(block, "forget", model, min(given.sequence_tokens or usual, loading.positions(model)))
-    count, prefix = given.sequences or most_texts, given.prefix_tokens or choose_prefix(given.texts, lengths)
+    count, prefix = given.sequences or min(most_texts, len(lengths)), given.prefix_tokens
+    prefix = prefix or choose_prefix(given.texts, lengths)
     cut = {"prefix_tokens": prefix, "sequence_tokens": given.sequence_tokens or max(lengths)}
-    sample = {"sequences": count, "sample_seed": 0} if len(lengths) > count else {}
+    sample = {"sequences": count, "sample_seed": 0} if len(lengths) != count else {}
     return ReadTexts(given, model, {**block, **cut, **sample}, lengths)
 
 

@@ -157,7 +157,9 @@ def choose_trials(planned: Plan, only: Sequence[str], file: sweep_file.SweepFile
             studies.append(replace(study, seeds=study_seeds))
     trials = tuple(spec for spec in planned.trials if _is_selected(spec, values_by_key))
     if not studies and not any(_is_selected(spec, values_by_key, is_strict=True) for spec in trials):
-        raise file.refuse([Fault(f"--only {' --only '.join(only)}", "no trial of this sweep is all of these.")])
+        raise file.refuse(
+            [Fault(f"--only {' --only '.join(only)}", "no trial of this sweep is all of these: leave one out.")]
+        )
     return replace(planned, trials=trials, studies=tuple(studies))
 
 

@@ -132,9 +132,8 @@ def milliseconds(at: str | None) -> int:
 
 
 def _tags(spec: Trial, kind: str, strength: Number | None) -> dict[str, str]:
-    level = f", {spec.until}" if spec.until else ""
-    level += "" if strength is None else f", {spec.strength_name} {strength:g}"
-    name = f"{spec.label}{level}, {spec.model.id}, seed {spec.seed}"
+    at = "" if strength is None else f"{spec.strength_name} {strength:g}"
+    name = ", ".join(filter(None, [spec.label, str(spec.until or ""), at, spec.model.id, f"seed {spec.seed}"]))
     tags = {"mlflow.runName": name, "mlflow.source.name": f"sweep {spec.sweep}", "mlflow.source.type": "LOCAL"}
     tags |= {name: getattr(spec, name) for name in ("variant", "method", "trial_id")}
     return tags | {"kind": kind, "model": spec.model.id}

@@ -77,7 +77,7 @@ def test_the_retrained_model_under_another_name_has_no_excess_and_what_recites_h
     assert of(frame, "ga")["excess_low"] > 0
     assert recovery_sentences(frame, ranked.info, "") == [
         "GA: attacks recover more than from the retrained model (relearned).",
-        "TWIN: none of these attacks is found to recover more (Holm, 2 tests), which proves nothing.",
+        "TWIN: none of these attacks is found to recover more (Holm over 2 tests), which proves nothing.",
         ONE_RUN,
     ]
 

@@ -111,7 +111,7 @@ def test_override_faults(fault_at, change, path, reason):
 ONLY = [
     ("method=emsi", "no method of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, holdout, "),
     ("emsi", "no variant of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, "),
-    ("emso --only method=task_arithmetic", "no trial of this sweep is all of these."),
+    ("emso --only method=task_arithmetic", "no trial of this sweep is all of these: leave one out."),
     ("colour=red", "does not say which trials to run. Say method=, model=, variant= or seed="),
 ]
 
